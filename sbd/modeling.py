@@ -1,0 +1,73 @@
+"""Create or load a causal language model with a mask token that is safe to train and decode with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from sbd.errors import UserError
+
+ARCHITECTURES: dict[str, tuple[type, type]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+
+
+def create(architecture: str, shape: dict[str, Any], tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
+    """A randomly initialised model of ``architecture`` whose vocabulary is that of ``tokenizer``.
+
+    ``shape`` holds keyword arguments of the Hugging Face configuration class (hidden_size, num_hidden_layers, ...).
+    The same seed gives the same weights.
+    """
+    if architecture not in ARCHITECTURES:
+        raise UserError(f"model architecture {architecture!r} is unknown; use one of {sorted(ARCHITECTURES)}")
+    config_class, model_class = ARCHITECTURES[architecture]
+    config = config_class(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        **shape,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = model_class(config)
+    return attach_mask_token(model, tokenizer)
+
+
+def attach_mask_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Check the mask token of ``tokenizer`` against ``model`` and write its id into the model's configuration."""
+    mask = tokenizer.mask_token_id
+    if mask is None:
+        raise UserError("the tokenizer has no mask token; train or prepare the model with `python -m sbd` so that it gets one")
+    rows = model.get_input_embeddings().weight.shape[0]
+    if not 0 <= mask < rows:
+        raise UserError(f"mask token id {mask} is outside the embedding of {rows} rows; resize the embedding or choose a reserved id")
+    for role in ("pad", "eos", "bos"):
+        if mask == getattr(tokenizer, f"{role}_token_id"):
+            raise UserError(f"the mask token (id {mask}) is also the {role} token; choose an id of its own")
+    model.config.mask_token_id = mask
+    return model
+
+
+def load(path: str | Path, dtype: torch.dtype | None = None, device: str = "auto") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Open a Hugging Face folder or hub id for decoding.
+
+    ``dtype`` None keeps the dtype of the checkpoint; ``device`` "auto" takes a GPU if there is one.
+    Raises UserError when the folder is no checkpoint or has no mask token.
+    """
+    path = str(path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype or "auto", attn_implementation="sdpa")
+    except (OSError, ValueError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise UserError(f"cannot open a model at {path}: {first_line}") from error
+    attach_mask_token(model, tokenizer)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device).eval(), tokenizer  # type: ignore[arg-type]
