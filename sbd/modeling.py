@@ -6,8 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from sbd.errors import UserError
 
@@ -43,10 +51,14 @@ def attach_mask_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     """Check the mask token of ``tokenizer`` against ``model`` and write its id into the model's configuration."""
     mask = tokenizer.mask_token_id
     if mask is None:
-        raise UserError("the tokenizer has no mask token; train or prepare the model with `python -m sbd` so that it gets one")
+        raise UserError(
+            "the tokenizer has no mask token; train or prepare the model with `python -m sbd` so that it gets one"
+        )
     rows = model.get_input_embeddings().weight.shape[0]
     if not 0 <= mask < rows:
-        raise UserError(f"mask token id {mask} is outside the embedding of {rows} rows; resize the embedding or choose a reserved id")
+        raise UserError(
+            f"mask token id {mask} is outside the embedding of {rows} rows; resize it or choose a reserved id"
+        )
     for role in ("pad", "eos", "bos"):
         if mask == getattr(tokenizer, f"{role}_token_id"):
             raise UserError(f"the mask token (id {mask}) is also the {role} token; choose an id of its own")
@@ -54,7 +66,9 @@ def attach_mask_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     return model
 
 
-def load(path: str | Path, dtype: torch.dtype | None = None, device: str = "auto") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load(
+    path: str | Path, dtype: torch.dtype | None = None, device: str = "auto"
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Open a Hugging Face folder or hub id for decoding.
 
     ``dtype`` None keeps the dtype of the checkpoint; ``device`` "auto" takes a GPU if there is one.

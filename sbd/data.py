@@ -1,0 +1,233 @@
+"""Prompts and solutions -> a tokenizer and packed rows of documents (Arrow).
+
+A problem is a JSON object with "prompt" and "solution"; a document is ``BOS prompt solution EOS``. Prompt and solution
+are tokenised apart and joined, here and at evaluation, so that no token straddles the point where decoding begins.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, load_from_disk
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from sbd.batching import Document
+from sbd.errors import UserError
+from sbd.files import write_json
+
+SPECIAL_TOKENS = {"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>", "mask_token": "<|mask|>"}
+
+
+def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, Any]]:
+    """The problems of a JSONL file; a missing, empty or damaged file is a UserError that names the line."""
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(
+            f"no such data file: {path}; check the path in the experiment file or run the rule that makes it"
+        )
+    problems = []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if limit is not None and len(problems) == limit:
+                break
+            try:
+                problem = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(
+                    f"{path}, line {number}: not JSON ({error.msg}); is the file cut off? make or copy it again"
+                ) from None
+            missing = [key for key in ("prompt", "solution") if not isinstance(problem, dict) or not problem.get(key)]
+            if missing:
+                raise UserError(
+                    f"{path}, line {number}: {' and '.join(missing)} missing or empty; each problem needs a text there"
+                )
+            problems.append(problem)
+    if not problems:
+        raise UserError(f"{path} holds no problem; make or copy it again")
+    return problems
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, split_digits: bool = False) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer with BOS, EOS, padding and mask tokens of their own, trained on ``texts``."""
+    tokenizer = Tokenizer(models.BPE())
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    steps = [pre_tokenizers.Digits(individual_digits=True), byte_level] if split_digits else [byte_level]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)  # type: ignore[assignment]
+    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS.values()),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS)
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
+    """Token ids of a prompt, with exactly one BOS in front (none where the tokenizer has no BOS)."""
+    ids = _encode(tokenizer, prompt)
+    bos = tokenizer.bos_token_id
+    if not ids:
+        raise UserError("the prompt is empty; give it at least one character")
+    return ids if bos is None else [bos, *ids]
+
+
+def encode_document(tokenizer: PreTrainedTokenizerBase, prompt: str, solution: str, sample: int) -> Document:
+    """``BOS prompt solution EOS`` as a document; text that spells the mask token is refused."""
+    head = encode_prompt(tokenizer, prompt)
+    body = [*_encode(tokenizer, solution), tokenizer.eos_token_id]
+    mask = tokenizer.mask_token_id
+    if mask in head or mask in body:
+        raise UserError(f"problem {sample} contains the mask token {tokenizer.mask_token!r}; remove it from the data")
+    return Document(np.array(head + body, dtype=np.int64), len(head), sample)
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[return-value]
+
+
+def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
+    """Put documents into rows of at most ``capacity`` tokens: best fit, in the given order; returns indices per row."""
+    rows: list[list[int]] = []
+    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space
+    for index, length in enumerate(lengths):
+        if length > capacity:
+            raise UserError(
+                f"document {index} has {length} tokens, more than the row length {capacity}; raise sequence_length"
+            )
+        free = next((space for space in range(length, capacity + 1) if open_rows[space]), None)
+        if free is None:
+            rows.append([])
+            row, free = len(rows) - 1, capacity
+        else:
+            row = open_rows[free].pop(0)
+        rows[row].append(index)
+        open_rows[free - length].append(row)
+    return rows
+
+
+def prepare(
+    sources: Sequence[str | Path],
+    output: str | Path,
+    tokenizer: PreTrainedTokenizerBase,
+    sequence_length: int,
+    seed: int,
+    too_long: str = "refuse",
+) -> dict[str, Any]:
+    """Tokenise, shuffle and pack the problems of ``sources`` into ``output``; returns the manifest it writes there.
+
+    ``output`` gets a Hugging Face dataset, ``tokenizer/`` and ``manifest.json`` (rows, tokens, padding, drops).
+    Documents longer than ``sequence_length`` are refused, or dropped and counted when ``too_long`` is "drop".
+    """
+    output = Path(output)
+    problems = [(str(path), problem) for path in sources for problem in read_problems(path)]
+    order = np.random.default_rng([seed, len(problems)]).permutation(len(problems))
+    documents, dropped = [], 0
+    for sample, index in enumerate(order):
+        path, problem = problems[index]
+        document = encode_document(tokenizer, problem["prompt"], problem["solution"], sample)
+        if len(document.tokens) <= sequence_length:
+            documents.append(document)
+        elif too_long == "drop":
+            dropped += 1
+        else:
+            raise UserError(
+                f"{path}: a document has {len(document.tokens)} tokens, over sequence_length {sequence_length}; "
+                "raise it, or set too_long: drop to leave such documents out and count them"
+            )
+    if not documents:
+        raise UserError(f"no document fits sequence_length {sequence_length}; raise it")
+    rows = pack([len(document.tokens) for document in documents], sequence_length)
+    table = {"input_ids": [], "lengths": [], "prompt_lengths": [], "samples": []}
+    for row in rows:
+        members = [documents[index] for index in row]
+        table["input_ids"].append(np.concatenate([member.tokens for member in members]).astype(np.int32))
+        table["lengths"].append([len(member.tokens) for member in members])
+        table["prompt_lengths"].append([member.prompt_length for member in members])
+        table["samples"].append([member.sample for member in members])
+    tokens = sum(len(document.tokens) for document in documents)
+    manifest = {
+        "documents": len(documents),
+        "dropped_too_long": dropped,
+        "rows": len(rows),
+        "sequence_length": sequence_length,
+        "tokens": tokens,
+        "solution_tokens": sum(len(document.tokens) - document.prompt_length for document in documents),
+        "padding_share": round(1 - tokens / (len(rows) * sequence_length), 4),
+        "vocabulary": len(tokenizer),
+        "sources": [Path(path).name for path in sources],
+    }
+    # The manifest is written last and names the data complete; until then it is a folder of another name.
+    partial = output.with_name(f".{output.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    Dataset.from_dict(table).save_to_disk(partial / "rows")
+    tokenizer.save_pretrained(partial / "tokenizer")
+    write_json(partial / "manifest.json", manifest)
+    replace_folder(partial, output)
+    return manifest
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Move the folder ``new`` to ``target``, in place of what was there."""
+    if target.exists():
+        old = target.with_name(f".{target.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        target.rename(old)
+        new.rename(target)
+        shutil.rmtree(old)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new.rename(target)
+
+
+class PackedRows:
+    """The packed rows of a prepared folder: ``rows[i]`` is a list of documents."""
+
+    def __init__(self, folder: str | Path):
+        folder = Path(folder)
+        if not (folder / "manifest.json").is_file():
+            raise UserError(f"{folder} is no prepared data (no manifest.json); run `python -m sbd prepare` first")
+        self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder / "tokenizer")
+        self._rows = load_from_disk(str(folder / "rows")).with_format("numpy")
+        if len(self._rows) != self.manifest["rows"]:
+            raise UserError(
+                f"{folder}: {len(self._rows)} rows, but the manifest says {self.manifest['rows']}; prepare it again"
+            )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> list[Document]:
+        row: dict[str, Any] = self._rows[index]  # type: ignore[assignment]
+        ends = np.cumsum(row["lengths"])
+        parts = np.split(row["input_ids"].astype(np.int64), ends[:-1])
+        return [
+            Document(tokens, int(prompt), int(sample))
+            for tokens, prompt, sample in zip(parts, row["prompt_lengths"], row["samples"], strict=True)
+        ]
+
+
+def row_order(rows: int, batch: int, seed: int, step: int) -> np.ndarray:
+    """The rows of a training step: consecutive pieces of one permutation per epoch, a pure function of (seed, step)."""
+    positions = np.arange(step * batch, (step + 1) * batch)
+    epochs = positions // rows
+    orders: dict[int, np.ndarray] = {
+        epoch: np.random.default_rng([seed, epoch]).permutation(rows) for epoch in np.unique(epochs).tolist()
+    }
+    return np.array(
+        [orders[epoch][position % rows] for epoch, position in zip(epochs.tolist(), positions, strict=True)]
+    )
+
+
+def iterate_batches(rows: PackedRows, batch: int) -> Iterator[list[list[Document]]]:
+    """All rows once, in order, ``batch`` at a time (for validation)."""
+    for start in range(0, len(rows), batch):
+        yield [rows[index] for index in range(start, min(start + batch, len(rows)))]

@@ -1,0 +1,37 @@
+"""Progress with the loss and the remaining time: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tqdm import tqdm
+
+
+class _Lines:
+    """A stream for tqdm that ends each update with a new line, for logs and for jobs that share a terminal."""
+
+    def write(self, text: str) -> None:
+        text = text.strip("\r\n ")
+        if text:
+            sys.stderr.write(text + "\n")
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def progress(total: int, label: str, initial: int = 0, unit: str = "step") -> tqdm[Any]:
+    """A tqdm bar to call ``update`` and ``set_postfix_str`` on."""
+    if sys.stderr.isatty():
+        return tqdm(total=total, desc=label, initial=initial, unit=unit, dynamic_ncols=True)
+    form = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed} gone, {remaining} left]{postfix}"
+    return tqdm(
+        total=total,
+        desc=label,
+        initial=initial,
+        unit=unit,
+        file=_Lines(),
+        mininterval=15,
+        maxinterval=30,
+        bar_format=form,  # type: ignore[arg-type]
+    )
