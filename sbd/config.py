@@ -1,0 +1,375 @@
+"""The schema of an experiment file: models, runs, decoders and benchmarks, checked before anything runs.
+
+An error names the key and what is allowed. Nothing here imports torch, so that a workflow may read it in a moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from sbd.errors import UserError
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""Part of a path and a wildcard of the workflow."""
+
+
+def _unlimited(value: Any) -> Any:
+    return math.inf if value == "unlimited" else value
+
+
+Gamma = Annotated[float, BeforeValidator(_unlimited), Field(ge=0)]
+BlockSize = PositiveInt | tuple[PositiveInt, PositiveInt]
+
+
+class Strict(BaseModel):
+    """Unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TokenizerConfig(Strict):
+    """A byte-level BPE trained on the training split (``vocab_size``), or one of the hub or a folder (``path``)."""
+
+    vocab_size: PositiveInt | None = None
+    split_digits: bool = False
+    path: str | None = None
+    mask_token: str | None = Field(
+        None, description="token of `path` that serves as the mask, when it names none itself"
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TokenizerConfig:
+        if (self.vocab_size is None) == (self.path is None):
+            raise ValueError("give vocab_size (to train a tokenizer) or path (to load one), not both and not none")
+        return self
+
+
+class SourceConfig(Strict):
+    """Problems from a seeded generator (with counts) or from files (paths or a hub name) of a known format."""
+
+    generator: str | None = None
+    format: Literal["problems", "gsm8k"] = "problems"
+    train: int | str
+    validation: int | str = 0
+    test: int | str
+
+    @model_validator(mode="after")
+    def _counts_or_paths(self) -> SourceConfig:
+        wanted = int if self.generator else str
+        for split in ("train", "test"):
+            if not isinstance(getattr(self, split), wanted):
+                raise ValueError(f"{split} must be a {'count' if self.generator else 'path'} for such a source")
+        if self.generator and not isinstance(self.validation, int):
+            raise ValueError("validation must be a count for a generated source")
+        return self
+
+
+class DataConfig(Strict):
+    """What is trained on. sequence_length: tokens of a packed row. prompt_loss: whether prompts are predicted too.
+
+    validation as a count in a file source takes that many problems from the end of its training file.
+    """
+
+    sequence_length: PositiveInt
+    prompt_loss: bool = False
+    too_long: Literal["refuse", "drop"] = "refuse"
+    sources: dict[Name, SourceConfig]
+
+
+class ModelConfig(Strict):
+    """A model to train from scratch (architecture and shape) or a pretrained one (path or hub id)."""
+
+    architecture: Literal["llama", "qwen3"] | None = None
+    shape: dict[str, Any] = {}
+    path: str | None = None
+    label: str | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> ModelConfig:
+        if (self.architecture is None) == (self.path is None):
+            raise ValueError("give architecture and shape (from scratch) or path (pretrained), not both and not none")
+        return self
+
+
+class RunConfig(Strict):
+    """One training run; see sbd.training.TrainingSettings and sbd.batching.Noise. Rows hold clean tokens."""
+
+    parent: Name | None = None
+    objective: Literal["ntp", "sbd", "sdlm"]
+    steps: PositiveInt
+    batch_rows: PositiveInt
+    micro_rows: PositiveInt
+    learning_rate: PositiveFloat
+    warmup_steps: int = Field(ge=1)
+    min_lr_ratio: float = Field(0.1, ge=0, le=1)
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = Field(0.1, ge=0)
+    max_grad_norm: PositiveFloat = 1.0
+    ntp_weight: float = Field(1.0, ge=0)
+    block_weight: float = Field(1.0, ge=0)
+    normalization: Literal["tokens", "terms"] = "tokens"
+    block_size: tuple[PositiveInt, PositiveInt] = (2, 16)
+    mask_rate: Literal["sequence", "block"] = "sequence"
+    sdlm_repeats: PositiveFloat = 1.0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    seed: int = Field(0, ge=0)
+    data_seed: int = Field(0, ge=0, description="order of the data; equal for runs that are compared")
+    checkpoint_every: PositiveInt = 500
+    label: str | None = None
+
+
+class SamplerConfig(Strict):
+    """Which masked tokens a pass reveals; see sbd.samplers."""
+
+    rule: Literal["entropy_bound", "cumulative_entropy", "factor", "confidence_threshold", "top_k"] = "entropy_bound"
+    gamma: Gamma | None = None
+    order: Literal["entropy", "confidence", "margin"] = "entropy"
+    factor: PositiveFloat | None = None
+    threshold: float | None = Field(None, ge=0, le=1)
+    count: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _parameter_of_the_rule(self) -> SamplerConfig:
+        wanted = {"factor": "factor", "confidence_threshold": "threshold", "top_k": "count"}.get(self.rule, "gamma")
+        for name in ("gamma", "factor", "threshold", "count"):
+            if (getattr(self, name) is not None) != (name == wanted):
+                raise ValueError(f"the rule {self.rule} takes {wanted} and no other number")
+        return self
+
+
+class DecoderConfig(Strict):
+    """How text is generated; see sbd.decoding."""
+
+    kind: Literal["autoregressive", "set_block", "longest_prefix", "self_speculative"]
+    block_size: BlockSize | None = None
+    sampler: SamplerConfig | None = None
+    first_token: Literal["masked", "next_token"] = "masked"
+    commit: Literal["fused", "separate"] = "fused"
+    threshold: float | None = Field(None, ge=0, le=1)
+    confidence: Literal["probability", "entropy"] = "probability"
+    rule: Literal["each", "product"] = "each"
+    label: str | None = None
+
+    @model_validator(mode="after")
+    def _what_the_kind_needs(self) -> DecoderConfig:
+        needs = {
+            "autoregressive": (),
+            "set_block": ("block_size", "sampler"),
+            "longest_prefix": ("block_size", "threshold"),
+            "self_speculative": ("block_size",),
+        }[self.kind]
+        missing = [name for name in needs if getattr(self, name) is None]
+        if missing:
+            raise ValueError(f"the decoder kind {self.kind} needs {' and '.join(missing)}")
+        return self
+
+
+class BenchmarkConfig(Strict):
+    """A test set and how it is generated and scored: an lm-eval task file and the source whose test split it reads."""
+
+    task: str
+    source: Name
+    max_new_tokens: PositiveInt
+    limit: PositiveInt | None = None
+    batch_size: PositiveInt = 64
+    label: str | None = None
+
+
+class EvaluationConfig(Strict):
+    """Every run with every decoder, on every benchmark (or those named)."""
+
+    runs: list[Name]
+    decoders: list[Name]
+    benchmarks: list[Name] | None = None
+    models: list[Name] | None = None
+
+
+class Arm(Strict):
+    """A line of a table: a run decoded in some way."""
+
+    run: Name
+    decoder: Name
+    label: str | None = None
+
+
+class Table1Config(Strict):
+    """The rows of table 1; the first is the baseline of the paired differences."""
+
+    rows: list[Arm] = Field(min_length=1)
+
+
+class ParetoConfig(Strict):
+    """Accuracy against tokens per forward: one curve per model and entry, and reference points."""
+
+    curves: dict[str, list[Arm]]
+    references: list[Arm] = []
+
+
+class Experiment(Strict):
+    """An experiment file. All names of models, runs, decoders, benchmarks and sources are free."""
+
+    scale: Name
+    seed: int = Field(0, ge=0)
+    tokenizer: TokenizerConfig
+    data: DataConfig
+    models: dict[Name, ModelConfig] = Field(min_length=1)
+    runs: dict[Name, RunConfig] = Field(min_length=1)
+    decoders: dict[Name, DecoderConfig] = Field(min_length=1)
+    benchmarks: dict[Name, BenchmarkConfig] = Field(min_length=1)
+    evaluations: list[EvaluationConfig]
+    table1: Table1Config
+    pareto: ParetoConfig
+
+    @model_validator(mode="after")
+    def _names_resolve(self) -> Experiment:
+        for name, run in self.runs.items():
+            _known(run.parent, self.runs, f"runs.{name}.parent")
+            seen, parent = {name}, run.parent
+            while parent is not None:
+                if parent in seen:
+                    raise ValueError(f"runs.{name}.parent: the parents form a circle through {parent!r}")
+                seen.add(parent)
+                parent = self.runs[parent].parent
+        for name, benchmark in self.benchmarks.items():
+            _known(benchmark.source, self.data.sources, f"benchmarks.{name}.source")
+        for index, evaluation in enumerate(self.evaluations):
+            for kind in ("runs", "decoders", "benchmarks", "models"):
+                for name in getattr(evaluation, kind) or []:
+                    _known(name, getattr(self, kind), f"evaluations.{index}.{kind}")
+        evaluated = {(run, decoder) for _, run, decoder, _ in self.jobs()}
+        arms = [("table1.rows", arm) for arm in self.table1.rows] + [
+            ("pareto.references", a) for a in self.pareto.references
+        ]
+        arms += [(f"pareto.curves.{name}", arm) for name, curve in self.pareto.curves.items() for arm in curve]
+        for where, arm in arms:
+            _known(arm.run, self.runs, f"{where}.run")
+            _known(arm.decoder, self.decoders, f"{where}.decoder")
+            if (arm.run, arm.decoder) not in evaluated:
+                raise ValueError(
+                    f"{where}: run {arm.run!r} with decoder {arm.decoder!r} is not among the evaluations; add it there"
+                )
+        return self
+
+    def jobs(self) -> list[tuple[str, str, str, str]]:
+        """The evaluations as (model, run, decoder, benchmark), each once, in the order of the file."""
+        found = {
+            (model, run, decoder, benchmark): None
+            for evaluation in self.evaluations
+            for model in evaluation.models or self.models
+            for run in evaluation.runs
+            for decoder in evaluation.decoders
+            for benchmark in evaluation.benchmarks or self.benchmarks
+        }
+        return list(found)
+
+    @property
+    def folder(self) -> Path:
+        """Where the results of this scale go, below the working directory."""
+        return Path("results") / self.scale
+
+    def source_file(self, source: str, split: str) -> Path:
+        """The problems of a source and split."""
+        return self.folder / "data" / source / f"{split}.jsonl"
+
+    def data_folder(self, split: str) -> Path:
+        """The packed rows of a split, over all sources."""
+        return self.folder / "data" / split
+
+    def run_folder(self, model: str, run: str) -> Path:
+        """Checkpoint, metrics and state of a run."""
+        return self.folder / "models" / model / run
+
+    def record_folder(self, model: str, run: str, decoder: str, benchmark: str) -> Path:
+        """The record and the generations of an evaluation."""
+        return self.folder / "records" / model / run / decoder / benchmark
+
+
+def _known(name: str | None, allowed: dict[str, Any], where: str) -> None:
+    if name is not None and name not in allowed:
+        raise ValueError(f"{where}: unknown name {name!r}; known are {', '.join(sorted(allowed))}")
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """Read and check an experiment file; ``extends: other.yaml`` in it overlays its keys on another file's."""
+    path = Path(path)
+    raw = _read_yaml(path)
+    try:
+        return Experiment.model_validate(raw)
+    except ValidationError as error:
+        raise UserError(f"{path}: {'; '.join(_explain(item, raw) for item in error.errors())}") from None
+
+
+def _read_yaml(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    if path.resolve() in below:
+        raise UserError(f"{path}: `extends` leads back to the file itself; remove it")
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        near = ", ".join(sorted(str(p) for p in path.parent.glob("*.yaml"))) or "none"
+        raise UserError(f"no such experiment file: {path}; experiment files there: {near}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{path}: an experiment file is a mapping of keys; this one is not")
+    raw.pop("x-defaults", None)
+    parent = raw.pop("extends", None)
+    return _overlay(_read_yaml(path.parent / parent, (*below, path.resolve())), raw) if parent else raw
+
+
+def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in top.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _overlay(base[key], value) if both else value
+    return merged
+
+
+def _explain(item: Any, raw: dict[str, Any]) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    message = re.sub(r"^Value error, ", "", item["msg"])
+    if item["type"] == "extra_forbidden":
+        message = f"unknown key; allowed are {', '.join(_allowed_keys(item['loc']))}"
+    elif item["type"] == "missing":
+        message = "this key is missing"
+    elif "input" in item and not isinstance(item["input"], dict | list):
+        message += f" (got {item['input']!r})"
+    return f"{where}: {message}" if where else message
+
+
+def _allowed_keys(location: tuple[Any, ...]) -> list[str]:
+    """The fields of the model that a path of keys leads to, less its last key."""
+    from typing import get_args
+
+    current: Any = Experiment
+    for part in location[:-1]:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            current = current.model_fields[part].annotation if part in current.model_fields else current
+        else:
+            arguments = [a for a in get_args(current) if a is not type(None)]
+            current = arguments[-1] if arguments else current
+        while not isinstance(current, type) and type(None) in get_args(current):
+            current = next(a for a in get_args(current) if a is not type(None))
+    return sorted(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
+
+
+def fingerprint(*values: Any) -> str:
+    """A short hash of plain values or models, for records and for reruns."""
+    plain = [value.model_dump(mode="json") if isinstance(value, BaseModel) else value for value in values]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:12]
