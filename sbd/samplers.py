@@ -1,10 +1,10 @@
 """Which masked positions to reveal in this pass: the entropy bound of Set Block Decoding and its rivals.
 
-A sampler is called with ``logits`` [batch, k, vocab] and ``masked`` [batch, k] (True = still a mask) and returns ``reveal``
-[batch, k]: at least one position per row that has a mask, never a position that is not masked. Tokens that must not be
-generated (mask, padding, start) are expected to be -inf in the logits already. Everything is vectorised over the batch and
-nothing waits for the device. Entropies are in nats, of the untempered softmax, in float32; the vocabulary is walked in
-chunks of rows, so that a sampler never holds a second tensor of the size of the logits.
+A sampler is called with ``logits`` [batch, k, vocab] and ``masked`` [batch, k] (True = still a mask) and returns
+``reveal`` [batch, k]: at least one position per row that has a mask, never a position that is not masked. Tokens that
+must not be generated (mask, padding, start) are expected to be -inf in the logits already. Everything is vectorised
+over the batch and nothing waits for the device. Entropies are in nats, of the untempered softmax, in float32; the
+vocabulary is walked in chunks of rows, so that a sampler never holds a second tensor of the size of the logits.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _by_rows(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
 
 
 def entropies(logits: Tensor) -> Tensor:
-    """Entropy in nats of softmax(logits), [batch, k, vocab] -> float32 [batch, k]; -inf logits count as probability 0."""
+    """Entropy in nats of softmax(logits), [batch, k, vocab] -> float32 [batch, k]; a logit of -inf counts as 0."""
 
     def entropy(rows: Tensor) -> Tensor:
         return torch.special.entr(torch.softmax(rows, dim=-1, dtype=torch.float32)).sum(-1)
@@ -46,6 +46,12 @@ def entropies(logits: Tensor) -> Tensor:
 def confidences(logits: Tensor) -> Tensor:
     """Probability of the most likely token, [batch, k, vocab] -> float32 [batch, k]."""
     return _by_rows(lambda rows: torch.softmax(rows, dim=-1, dtype=torch.float32).amax(-1), logits)
+
+
+def token_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Probability of given ``tokens`` [batch, k] under logits [batch, k, vocab]; float32 [batch, k]."""
+    chosen = logits.gather(-1, tokens[..., None])[..., 0].float()
+    return torch.exp(chosen - _by_rows(lambda rows: rows.float().logsumexp(-1), logits))
 
 
 def margins(logits: Tensor) -> Tensor:
@@ -61,11 +67,11 @@ def margins(logits: Tensor) -> Tensor:
 def entropy_bound_prefix(entropies: Tensor, gamma: float) -> Tensor:
     """How many positions to reveal: the largest s >= 1 with sum of the s first entropies less their maximum <= gamma.
 
-    ``entropies`` [..., n] stand in the order of revelation; returns int64 [...]. Sorted ascending the maximum is the last
-    one, and this is equation 8 of Set Block Decoding (the first s - 1 sum to at most gamma); in any other order it is its
-    equation 18, which is equation 2 of EB-Sampler. Adding a position raises "sum less maximum" by the smaller of its entropy
-    and the maximum before it, so the running value is a sum of non-negative terms: it cannot lose a small entropy beside a
-    large one, and it stays finite where a single entropy is infinite.
+    ``entropies`` [..., n] stand in the order of revelation; returns int64 [...]. Sorted ascending the maximum is the
+    last one, and this is equation 8 of Set Block Decoding (the first s - 1 sum to at most gamma); in any other order it
+    is its equation 18, which is equation 2 of EB-Sampler. Adding a position raises "sum less maximum" by the smaller of
+    its entropy and the maximum before it, so the running value is a sum of non-negative terms: it cannot lose a small
+    entropy beside a large one, and it stays finite where a single entropy is infinite.
     """
     values = entropies.double()
     steps = torch.minimum(values[..., 1:], values.cummax(-1).values[..., :-1])
@@ -80,7 +86,7 @@ def _first_in_order(order: Tensor, count: Tensor, masked: Tensor) -> Tensor:
 
 
 def _ascending(key: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort ``key`` [batch, k] ascending with ties from left to right; positions that are not masked come last, as +inf."""
+    """Sort ``key`` [batch, k] ascending, ties from left to right; positions that are not masked come last, as +inf."""
     return key.masked_fill(~masked, math.inf).sort(dim=-1, stable=True)
 
 
@@ -97,9 +103,9 @@ def _not_negative(name: str, value: float) -> None:
 class EntropyBound:
     """The entropy bound: the largest prefix whose entropies, less the largest of them, sum to at most ``gamma`` nats.
 
-    ``order`` is what sorts the masked positions: "entropy" (equation 8 of Set Block Decoding), "confidence" (its equation
-    18) or "margin" between the two most likely tokens (EB-Sampler). gamma 0 reveals one token per pass, unless an
-    entropy is exactly 0; ``math.inf`` reveals all.
+    ``order`` is what sorts the masked positions: "entropy" (equation 8 of Set Block Decoding), "confidence" (its
+    equation 18) or "margin" between the two most likely tokens (EB-Sampler). gamma 0 reveals one token per pass, unless
+    an entropy is exactly 0; ``math.inf`` reveals all.
     """
 
     gamma: float
@@ -146,8 +152,9 @@ class CumulativeEntropy:
 class Factor:
     """Confidences c_1 >= c_2 >= ...: reveal the n first, n the largest that satisfies the rule, at least one.
 
-    ``form`` "fast_dllm" is the rule of Fast-dLLM, (n + 1) (1 - c_n) < factor. "printed" is the rule as appendix B of Set
-    Block Decoding prints it, (n + 1) c_n < factor, which reveals uncertain tokens and is most likely a slip of the pen.
+    ``form`` "fast_dllm" is the rule of Fast-dLLM, (n + 1) (1 - c_n) < factor. "printed" is the rule as appendix B of
+    Set Block Decoding prints it, (n + 1) c_n < factor, which reveals uncertain tokens and is most likely a slip of the
+    pen.
     """
 
     factor: float
@@ -171,7 +178,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class ConfidenceThreshold:
-    """Reveal every position whose most likely token has a probability above ``threshold``, and always the surest one."""
+    """Reveal every position whose most likely token is more probable than ``threshold``, and always the surest one."""
 
     threshold: float
 

@@ -22,7 +22,7 @@ def prefill(engine: Engine, rows: Rows) -> Tensor:
 
 
 def decode(engine: Engine, rows: Rows) -> None:
-    """Until every row is done: the last token goes in, the next comes out. The prefill is the pass of the first token."""
+    """Until every row is done: the last token goes in, the next comes out; the prefill gives the first token."""
     lengths = rows.request.lengths
     equal = len(set(lengths)) == 1  # then all slots in view are visible to every row and no mask is needed
     query = (rows.start - 1)[:, None]

@@ -35,9 +35,9 @@ class Engine:
     ) -> Tensor:
         """Hidden states [batch, query, hidden] of one pass.
 
-        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i. ``limit`` None means token-causal
-        over the whole view. ``view`` bounds the slots that any query of interest attends to. ``positions`` default to
-        the slots. ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
+        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i. ``limit`` None means
+        token-causal over the whole view. ``view`` bounds the slots that any query of interest attends to. ``positions``
+        default to the slots. ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
         """
         self.passes += 1
         self.cache.place(slots, view)

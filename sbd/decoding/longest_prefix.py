@@ -3,9 +3,9 @@
     | committed | accepted tokens but the last (causal) | last known token, D - 1 masks (bidirectional) |
                 ^ length                                ^ anchor
 
-The last known token stands only in its block, which sees clean tokens strictly before it, as in training; its causal keys
-and values are written when it has become one of the tokens before the next anchor. Slot j of the block predicts the token at
-position anchor + j + 1.
+The last known token stands only in its block, which sees clean tokens strictly before it, as in training; its causal
+keys and values are written when it has become one of the tokens before the next anchor. Slot j of the block predicts
+the token at position anchor + j + 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sbd.decoding.autoregressive import prefill
 from sbd.decoding.engine import Engine
 from sbd.decoding.rows import Rows
 from sbd.decoding.settings import LongestPrefix
-from sbd.samplers import entropies
+from sbd.samplers import entropies, token_probabilities
 
 
 def _accepted(settings: LongestPrefix, logits: Tensor, tokens: Tensor, entropy: Tensor | None) -> Tensor:
@@ -27,8 +27,7 @@ def _accepted(settings: LongestPrefix, logits: Tensor, tokens: Tensor, entropy: 
     if settings.confidence == "entropy":
         confidence = 1 - (entropies(logits) if entropy is None else entropy) / math.log(logits.shape[-1])
     else:
-        chosen = logits.gather(-1, tokens[..., None])[..., 0].float()
-        confidence = torch.exp(chosen - logits.float().logsumexp(-1))
+        confidence = token_probabilities(logits, tokens)
     if settings.rule == "each":
         passed = confidence > settings.threshold
     else:
@@ -59,8 +58,6 @@ def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
         length, running = anchor, ~rows.done
         anchor = torch.where(running, anchor + count, anchor)
         rows.advance(anchor + 1, width=k)
-        active, commit, view = torch.stack(
-            [(~rows.done).sum(), (anchor - length).amax(), (anchor + k).amax()]
-        ).tolist()
+        active, commit, view = torch.stack([(~rows.done).sum(), (anchor - length).amax(), (anchor + k).amax()]).tolist()
         if not active:
             return

@@ -1,8 +1,8 @@
 """Choosing tokens. All chance is a hash of (seed, sample, position, token): it knows nothing of batch, pass or decoder.
 
-A token is drawn as argmax(logits / temperature + Gumbel noise), which is a draw from the softmax. Because the noise of a
-position does not depend on who asks, a draft and its verification draw with the same noise: self-speculative decoding gives
-the text that autoregressive sampling gives with the same seed, and so trivially its distribution.
+A token is drawn as argmax(logits / temperature + Gumbel noise), which is a draw from the softmax. Because the noise of
+a position does not depend on who asks, a draft and its verification draw with the same noise: self-speculative decoding
+gives the text that autoregressive sampling gives with the same seed, and so trivially its distribution.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def keys(seed: int, samples: Tensor, positions: Tensor) -> Tensor:
 
 
 def random_integers(seed: int, samples: Tensor, draws: Tensor, low: int, high: int) -> Tensor:
-    """Integers in [low, high], a pure function of (seed, sample, draw); ``draws`` [batch] numbers the draws of a row."""
+    """Integers in [low, high] by (seed, sample, draw) alone; ``draws`` [batch] numbers the draws of a row."""
     if low == high:
         return torch.full_like(draws, low)
     key = keys(seed ^ 0x6C62272E, samples, draws[:, None])[:, 0]
@@ -51,7 +51,7 @@ def _gumbel(key: Tensor, vocabulary: int) -> Tensor:
 
 
 def _filter(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
-    """-inf for all but the ``top_k`` best and all but the smallest set that holds ``top_p`` of the rest; [rows, vocab]."""
+    """-inf for all but the ``top_k`` best, then for all but the fewest that hold ``top_p`` of it; [rows, vocab]."""
     if top_k is not None and top_k < logits.shape[-1]:
         least = logits.topk(top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
@@ -59,7 +59,9 @@ def _filter(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
         values, order = logits.sort(dim=-1, descending=True)
         probabilities = values.softmax(-1)
         before = probabilities.cumsum(-1) - probabilities
-        logits = logits.masked_fill(torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= top_p), -torch.inf)
+        logits = logits.masked_fill(
+            torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= top_p), -torch.inf
+        )
     return logits
 
 

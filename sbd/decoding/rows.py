@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from sbd.decoding.randomness import Sampling
-
-StopTest = Callable[[list[int]], bool]
-TokenCallback = Callable[[int, list[int]], None]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked, already checked. Prompts are aligned to the left: a token's slot is its position."""
-
-    prompts: Tensor
-    """[batch, prompt] on the device of the model; behind a row's length stands anything."""
-    lengths: list[int]
-    max_new_tokens: int
-    end_tokens: list[int]
-    mask_token: int
-    sampling: Sampling
-    samples: list[int]
-    """Index of each row's sample, the only thing of the row that chance depends on."""
-    stop: StopTest | None = None
-    on_tokens: TokenCallback | None = None
-    record_entropy: bool = False
+from sbd.decoding.request import Request
 
 
 @dataclass
 class Generation:
     """What was generated, per row, and what it took.
 
-    Counts run to the end of a row's solution. Autoregressive and self-speculative decoding count the prefill as their first
-    pass, since it decides the first token, and have 0 in ``prefill_passes``; the block decoders count it apart.
+    Counts run to the end of a row's solution. Autoregressive and self-speculative decoding count the prefill as their
+    first pass, since it decides the first token, and have 0 in ``prefill_passes``; the block decoders count it apart.
     """
 
     tokens: list[list[int]]
@@ -69,7 +47,8 @@ class Generation:
 class Rows:
     """Tokens of prompt and solution by position, and how far each row has come. All state lives on the device.
 
-    ``start`` [batch]: the first new position; ``known`` [batch]: every position before it is revealed; ``done`` [batch].
+    ``start`` [batch]: the first new position; ``known`` [batch]: every position before it is revealed; ``done``
+    [batch].
     """
 
     def __init__(self, request: Request, margin: int):
@@ -129,7 +108,7 @@ class Rows:
             self._follow()
 
     def _follow(self) -> None:
-        """Test the stop condition on, and hand out, the tokens that became final in this pass (reads them to the host)."""
+        """Test the stop condition on the tokens that became final, and hand them out (reads them to the host)."""
         final = torch.minimum(self.known, self.end).tolist()
         sequence = self.sequence.cpu()
         for row, start in enumerate(self.request.lengths):
@@ -168,7 +147,9 @@ class Rows:
             prefill_passes=[prefill_passes] * self.batch,
             revealed_at=cut(self.revealed_at),
             finish_reasons=reasons,
-            block_starts=[row[span].nonzero()[:, 0].tolist() for row, span in zip(self.is_block_start.cpu(), spans, strict=True)],
+            block_starts=[
+                row[span].nonzero()[:, 0].tolist() for row, span in zip(self.is_block_start.cpu(), spans, strict=True)
+            ],
             entropies=None if self.entropy is None else cut(self.entropy),
             model_passes=model_passes,
         )

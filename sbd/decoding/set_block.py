@@ -3,10 +3,11 @@
 Slot = position, so the finished previous block and the new masks lie side by side behind a row's committed length:
 
     | committed: length slots | finished block (causal) | block: k masks or revealed tokens (bidirectional) | junk |
-                              ^ length                  ^ block                                            ^ block + size
+                              ^ length                  ^ block                                            ^ block +
+                              size
 
-A row that refines has no finished block to commit and its block starts at its length. All rows of a pass are as wide as the
-widest: 2k while some row commits, k otherwise; what lies behind a shorter row is junk that nobody attends to.
+A row that refines has no finished block to commit and its block starts at its length. All rows of a pass are as wide as
+the widest: 2k while some row commits, k otherwise; what lies behind a shorter row is junk that nobody attends to.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sbd.samplers import entropies
 
 
 def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
-    """Until every row is done: one pass, one choice of what to reveal, rows that finished a block begin the next one."""
+    """Until every row is done: one pass, one choice of what to reveal, a new block for rows that finished one."""
     low, high = settings.sizes
     mask_token, seed = rows.request.mask_token, rows.request.sampling.seed
     fused = settings.commit == "fused"
@@ -86,6 +87,8 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             [(~rows.done).sum(), (block - length).amax(), (block + size).amax(), stuck.long()]
         ).tolist()
         if is_stuck:
-            raise UserError(f"the sampler {settings.sampler!r} revealed nothing in a block that has masks; it would never end")
+            raise UserError(
+                f"the sampler {settings.sampler!r} revealed nothing in a block that has masks; it would never end"
+            )
         if not active:
             return

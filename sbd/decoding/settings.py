@@ -34,7 +34,8 @@ class SetBlock:
     sampler: which positions to reveal in a pass.
     first_token: "masked" is the paper's way. "next_token" lets the next-token prediction of the last finished token,
         which the first pass of a block computes anyway, decide the first position of the block in that pass.
-    commit: "fused" lets the first pass of a block also carry the finished previous block; "separate" spends a pass on it.
+    commit: "fused" lets the first pass of a block also carry the finished previous block; "separate" spends a pass on
+    it.
     """
 
     block_size: int | tuple[int, int] = 16
@@ -58,9 +59,7 @@ class SetBlock:
         else:
             _check_block_size("SetBlock", self.block_size)
         if not callable(self.sampler):
-            raise UserError(
-                f"sampler of SetBlock must be callable, like EntropyBound(gamma=0.1), not {self.sampler!r}"
-            )
+            raise UserError(f"sampler of SetBlock must be callable, like EntropyBound(gamma=0.1), not {self.sampler!r}")
         _check_choice("SetBlock", "first_token", self.first_token, ("masked", "next_token"))
         _check_choice("SetBlock", "commit", self.commit, ("fused", "separate"))
 
@@ -74,8 +73,8 @@ class SetBlock:
 class LongestPrefix:
     """Longest-prefix decoding of SDLM (arXiv 2509.24007), for a model trained with its objective.
 
-    A block is the last known token and ``block_size`` - 1 masks; position j predicts the token after its own. The longest
-    prefix that passes the test is kept (at least one token) and the next block starts at its last token.
+    A block is the last known token and ``block_size`` - 1 masks; position j predicts the token after its own. The
+    longest prefix that passes the test is kept (at least one token) and the next block starts at its last token.
     confidence: "probability" of the chosen token, or "entropy": 1 - H / log(vocabulary).
     rule: "each" keeps while every confidence is above the threshold (SDLM's released code); "product" while the running
         product is at least the threshold (its equation 7).
@@ -98,12 +97,13 @@ class LongestPrefix:
 
 @dataclass(frozen=True)
 class SelfSpeculative:
-    """The masked prediction drafts, the next-token prediction of the same weights verifies: autoregressive text, fewer passes.
+    """The masked prediction drafts, the next-token prediction of the same weights verifies: autoregressive text, fewer
+    passes.
 
-    A pass carries up to ``block_size`` drafted tokens, causal, and behind them ``branches`` groups of ``block_size`` masks, each
-    drafting for one number of accepted tokens. ``branches`` equal to ``block_size`` is the full tree, where every pass has
-    drafts for whatever is accepted; fewer keep the likeliest numbers and save time per pass; 0 drafts and verifies in
-    turns. A pass whose branch was not laid is followed by one that only drafts.
+    A pass carries up to ``block_size`` drafted tokens, causal, and behind them ``branches`` groups of ``block_size``
+    masks, each drafting for one number of accepted tokens. ``branches`` equal to ``block_size`` is the full tree, where
+    every pass has drafts for whatever is accepted; fewer keep the likeliest numbers and save time per pass; 0 drafts
+    and verifies in turns. A pass whose branch was not laid is followed by one that only drafts.
     """
 
     block_size: int = 16
