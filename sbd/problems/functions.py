@@ -61,7 +61,7 @@ def generate(seed: int, count: int) -> list[dict[str, Any]]:
 
     Each is ``{"id", "prompt", "solution", "answer", "entry_point", "tests"}``: the prompt is a comment and the ``def``
     line, the solution the body, ``tests`` a list of ``[arguments, expected]``. Raises UserError when ``count`` is more
-    than there are functions (some 40,000).
+    than there are functions (some 70,000).
     """
     draw = random.Random(f"tiny_code {seed}")
     problems: list[dict[str, Any]] = []
