@@ -69,7 +69,7 @@ def filter_calls(program):
 
 
 def leave_network():
-    """Go into new user, network and process namespaces; the program then runs in a child that is their first process."""
+    """Go into new user, network and process namespaces; the program runs in a child that is their first process."""
     _checked(_libc().unshare(_NEW_USER_NET_PID), "namespaces")
     child = os.fork()
     if child:
@@ -90,7 +90,7 @@ def _limit(limits):
 def _guard(job):
     """Give up every right that the job's plan names; any failure is fatal, so nothing runs half protected."""
     for module in job["preload"]:
-        try:
+        try:  # noqa: SIM105
             __import__(module)
         except Exception:  # the program will meet the same error, and is to be told of it there
             pass
@@ -182,7 +182,7 @@ def main():
         result = _run(job)
     except BaseException as error:
         result = _failure(error)
-    try:
+    try:  # noqa: SIM105
         sys.stdout.flush()
     except Exception:  # a program may have closed it
         pass

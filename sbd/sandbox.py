@@ -14,6 +14,7 @@ accidents and mischief of generated code; a program written to forge "finished" 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import marshal
 import os
@@ -280,8 +281,6 @@ def _collect(
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill the whole session and reap the child. Its group cannot be reused by others before it is reaped."""
     if process.returncode is None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
