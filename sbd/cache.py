@@ -1,0 +1,86 @@
+"""A preallocated, exact key-value cache with a length per row.
+
+Slot j of a row holds the key and value of the token at position j of that row (prompts start at slot 0, padding is not
+stored). A pass writes its keys and values at the slots it is told and reads the first ``view`` slots. What lies behind
+a row's committed length is scratch: the next pass overwrites it. So keys and values of positions that were still masked
+are dropped by not counting them, and nothing is ever allocated or moved while decoding.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class SlotLayer(CacheLayerMixin):
+    """Keys and values of one layer, [batch, capacity, kv_heads, head_dim]: the heads of a token lie side by side."""
+
+    def __init__(self, owner: SlotCache, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device):
+        super().__init__()
+        self.owner = owner
+        self.keys: Tensor
+        self.values: Tensor
+        # Zeros, not empty memory: a hidden slot has weight 0, and 0 times a stray NaN would still be NaN.
+        self.keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the memory is there from the start."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Store [batch, kv_heads, query, head_dim] at the slots of this pass; returns the first ``view`` slots."""
+        view = self.owner.view
+        stored = []
+        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
+            rows = states.transpose(1, 2).reshape(-1, states.shape[1] * states.shape[3])
+            buffer.view(-1, rows.shape[1]).index_copy_(0, self.owner.flat_slots, rows)
+            stored.append(buffer[:, :view].transpose(1, 2))
+        return stored[0], stored[1]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of the keys that ``update`` returns."""
+        return self.owner.view, 0
+
+    def get_seq_length(self) -> int:
+        """Slots in view before this pass, for masks that transformers builds itself."""
+        return self.owner.view - self.owner.queries
+
+    def get_max_length(self) -> int:
+        """Capacity in tokens."""
+        return self.owner.capacity
+
+
+class SlotCache(Cache):
+    """The cache of all layers. ``place`` says before each pass where it writes and how much it reads."""
+
+    def __init__(
+        self, config: PreTrainedConfig, batch: int, capacity: int, dtype: torch.dtype, device: torch.device | str
+    ):
+        heads = config.num_key_value_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.capacity = capacity
+        self.view = 0
+        self.queries = 0
+        device = torch.device(device)
+        self._row_starts = torch.arange(batch, device=device)[:, None] * capacity
+        self.flat_slots = torch.zeros(0, dtype=torch.long, device=device)
+        self.slot_layers = [
+            SlotLayer(self, (batch, capacity, heads, width), dtype, device) for _ in range(config.num_hidden_layers)
+        ]
+        super().__init__(layers=list(self.slot_layers))
+
+    def place(self, slots: Tensor, view: int) -> None:
+        """Let the next pass write its queries at ``slots`` [batch, query] and attend to the first ``view`` slots."""
+        self.flat_slots = (self._row_starts + slots).flatten()
+        self.view = view
+        self.queries = slots.shape[1]
+
+    def committed(self, layer: int, row: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [kv_heads, length, head_dim] of the first ``length`` tokens of a row."""
+        stored = self.slot_layers[layer]
+        return stored.keys[row, :length].transpose(0, 1), stored.values[row, :length].transpose(0, 1)

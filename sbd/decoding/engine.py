@@ -1,0 +1,62 @@
+"""One pass of the model over chosen slots of the cache. The only place that calls the model."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from sbd.cache import SlotCache
+
+
+class Engine:
+    """A causal language model of Hugging Face, its cache, and the tokens it must not generate.
+
+    Every query of a pass sees a prefix of its row's slots (``limit``), and may also see an interval of slots of its own
+    (``own``). With slot = position that covers causal tokens, blocks of masks, and groups of masks behind drafts.
+    """
+
+    def __init__(self, model: PreTrainedModel, batch: int, capacity: int, forbidden: list[int]):
+        self.model = model
+        self.device = model.device
+        self.cache = SlotCache(model.config, batch, capacity, model.dtype, self.device)
+        self.slots = torch.arange(capacity, device=self.device)
+        self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
+        self.passes = 0
+
+    def forward(
+        self,
+        tokens: Tensor,
+        slots: Tensor,
+        limit: Tensor | None,
+        view: int,
+        positions: Tensor | None = None,
+        own: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Hidden states [batch, query, hidden] of one pass.
+
+        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i. ``limit`` None means
+        token-causal over the whole view. ``view`` bounds the slots that any query of interest attends to. ``positions``
+        default to the slots. ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
+        """
+        self.passes += 1
+        self.cache.place(slots, view)
+        mask = None
+        if limit is not None:
+            keys = self.slots[:view]
+            mask = keys < limit[..., None]
+            if own is not None:
+                mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
+            mask = mask[:, None]
+        return self.model.model(
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=slots if positions is None else positions,
+            cache=self.cache,
+            use_cache=True,
+        ).last_hidden_state
+
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf."""
+        picked = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1]))
+        return self.model.lm_head(picked).index_fill_(-1, self.forbidden, -torch.inf)

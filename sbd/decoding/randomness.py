@@ -1,0 +1,98 @@
+"""Choosing tokens. All chance is a hash of (seed, sample, position, token): it knows nothing of batch, pass or decoder.
+
+A token is drawn as argmax(logits / temperature + Gumbel noise), which is a draw from the softmax. Because the noise of
+a position does not depend on who asks, a draft and its verification draw with the same noise: self-speculative decoding
+gives the text that autoregressive sampling gives with the same seed, and so trivially its distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sbd.errors import UserError
+
+_MASK = 0xFFFFFFFF
+_CHUNK_ELEMENTS = 2**22
+
+
+def mix(value: Tensor) -> Tensor:
+    """A bijective 32-bit hash of int64 values in [0, 2**32) with good avalanche (two multiplications, three shifts)."""
+    value = value ^ (value >> 16)
+    value = (value * 0x21F0AAAD) & _MASK
+    value = value ^ (value >> 15)
+    value = (value * 0x735A2D97) & _MASK
+    return value ^ (value >> 15)
+
+
+def keys(seed: int, samples: Tensor, positions: Tensor) -> Tensor:
+    """One 32-bit key per (seed, sample, position): samples [batch] and positions [batch, n] give int64 [batch, n]."""
+    start = mix((samples + (seed & _MASK) * 0x9E3779B1) & _MASK)
+    start = mix(start ^ ((seed >> 32) & _MASK) ^ 0x5BD1E995)
+    return mix((start[:, None] + positions * 0x2545F491) & _MASK)
+
+
+def random_integers(seed: int, samples: Tensor, draws: Tensor, low: int, high: int) -> Tensor:
+    """Integers in [low, high] by (seed, sample, draw) alone; ``draws`` [batch] numbers the draws of a row."""
+    if low == high:
+        return torch.full_like(draws, low)
+    key = keys(seed ^ 0x6C62272E, samples, draws[:, None])[:, 0]
+    return low + key * (high - low + 1) // 2**32
+
+
+def _gumbel(key: Tensor, vocabulary: int) -> Tensor:
+    """Standard Gumbel noise [rows, vocabulary] in float32 for keys [rows]."""
+    tokens = mix(torch.arange(vocabulary, device=key.device) + 0x1B873593)
+    bits = mix(key[:, None] ^ tokens)
+    uniform = ((bits >> 8).to(torch.float32) + 0.5) * 2.0**-24
+    return -torch.log(-torch.log(uniform))
+
+
+def _filter(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
+    """-inf for all but the ``top_k`` best, then for all but the fewest that hold ``top_p`` of it; [rows, vocab]."""
+    if top_k is not None and top_k < logits.shape[-1]:
+        least = logits.topk(top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    if top_p is not None and top_p < 1:
+        values, order = logits.sort(dim=-1, descending=True)
+        probabilities = values.softmax(-1)
+        before = probabilities.cumsum(-1) - probabilities
+        logits = logits.masked_fill(
+            torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= top_p), -torch.inf
+        )
+    return logits
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen from its logits. Temperature 0 takes the most likely one."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise UserError(f"temperature must be 0 (greedy) or a positive number, not {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"top_k must be 1 or more (None for no limit), not {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"top_p must be above 0 and at most 1 (None for no limit), not {self.top_p}")
+
+    def choose(self, logits: Tensor, samples: Tensor, positions: Tensor) -> Tensor:
+        """Tokens [batch, n] from logits [batch, n, vocab]; ``positions`` [batch, n] count new tokens from 0."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        rows, key = logits.flatten(0, 1), keys(self.seed, samples, positions).flatten()
+        step = max(1, _CHUNK_ELEMENTS // rows.shape[-1])
+        tokens = [
+            self._draw(rows[start : start + step], key[start : start + step]) for start in range(0, rows.shape[0], step)
+        ]
+        return torch.cat(tokens).view(logits.shape[:2])
+
+    def _draw(self, logits: Tensor, key: Tensor) -> Tensor:
+        tempered = _filter(logits.float() / self.temperature, self.top_k, self.top_p)
+        return (tempered + _gumbel(key, logits.shape[-1])).argmax(-1)

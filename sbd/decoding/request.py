@@ -1,0 +1,214 @@
+"""What is asked of a decoder, and the checks that need no pass of the model: every mistake gets one line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from sbd.decoding.randomness import Sampling
+from sbd.decoding.settings import Autoregressive, Decoder, LongestPrefix, SetBlock
+from sbd.errors import UserError
+
+StopTest = Callable[[list[int]], bool]
+TokenCallback = Callable[[int, list[int]], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked, already checked. Prompts are aligned to the left: a token's slot is its position."""
+
+    prompts: Tensor
+    """[batch, prompt] on the device of the model; behind a row's length stands anything."""
+    lengths: list[int]
+    max_new_tokens: int
+    end_tokens: list[int]
+    mask_token: int
+    sampling: Sampling
+    samples: list[int]
+    """Index of each row's sample, the only thing of the row that chance depends on."""
+    stop: StopTest | None = None
+    on_tokens: TokenCallback | None = None
+    record_entropy: bool = False
+
+
+def check(
+    model: PreTrainedModel,
+    input_ids: Tensor | Sequence[Sequence[int]],
+    decoder: Decoder,
+    *,
+    max_new_tokens: int,
+    eos_token_id: int | Sequence[int] | None,
+    attention_mask: Tensor | None,
+    sampling: Sampling,
+    num_samples: int,
+    sample_ids: Sequence[int] | None,
+    stop: StopTest | None,
+    on_tokens: TokenCallback | None,
+    record_entropy: bool,
+    cache_length: int | None,
+) -> tuple[Request, list[int]]:
+    """The request, and the tokens never to generate; the arguments are those of ``generate``. Raises UserError."""
+    if not isinstance(decoder, Decoder):
+        names = "Autoregressive(), SetBlock(), LongestPrefix() or SelfSpeculative()"
+        raise UserError(f"decoder must be {names}, not {decoder!r}")
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise UserError(f"max_new_tokens must be an integer of 1 or more, not {max_new_tokens!r}")
+    if not isinstance(num_samples, int) or num_samples < 1:
+        raise UserError(f"num_samples must be an integer of 1 or more, not {num_samples!r}")
+    prompts, lengths = _prompts(input_ids, attention_mask, model)
+    numbers = range(len(lengths)) if sample_ids is None else sample_ids
+    if len(numbers) != len(lengths):
+        raise UserError(f"sample_ids has {len(numbers)} entries for {len(lengths)} prompts; give one for each prompt")
+    end_tokens = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
+    mask_token, forbidden = _forbidden(model, decoder, end_tokens)
+    for number, prompt in enumerate(prompts.tolist()):
+        if mask_token in prompt[: lengths[number]] and not isinstance(decoder, Autoregressive):
+            raise UserError(f"prompt {number} contains the mask token (id {mask_token}); take it out of the text")
+    _check_length(model, max(lengths), max_new_tokens, margin(decoder), cache_length)
+    _check_sampler(model, decoder)
+    _warn_of_training(model, decoder)
+    request = Request(
+        prompts=prompts.repeat_interleave(num_samples, dim=0),
+        lengths=[length for length in lengths for _ in range(num_samples)],
+        max_new_tokens=max_new_tokens,
+        end_tokens=end_tokens,
+        mask_token=mask_token,
+        sampling=sampling,
+        samples=[number * num_samples + n for number in numbers for n in range(num_samples)],
+        stop=stop,
+        on_tokens=on_tokens,
+        record_entropy=record_entropy,
+    )
+    return request, forbidden
+
+
+def margin(decoder: Decoder) -> int:
+    """Slots a row may need behind prompt and ``max_new_tokens``: what its last block overhangs, and junk behind it."""
+    if isinstance(decoder, Autoregressive):
+        return 1
+    if isinstance(decoder, SetBlock):
+        return 3 * decoder.sizes[1]
+    if isinstance(decoder, LongestPrefix):
+        return 3 * decoder.block_size
+    return decoder.block_size * (3 + max(1, decoder.branches))
+
+
+def _prompts(
+    input_ids: Tensor | Sequence[Sequence[int]], attention_mask: Tensor | None, model: PreTrainedModel
+) -> tuple[Tensor, list[int]]:
+    """Prompts [batch, prompt] aligned to the left, on the device of the model, and their lengths."""
+    if isinstance(input_ids, Tensor):
+        if input_ids.dim() != 2 or input_ids.is_floating_point():
+            raise UserError(
+                f"input_ids must be integers of shape [batch, prompt], not {input_ids.dtype} {list(input_ids.shape)}"
+            )
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        if mask.shape != input_ids.shape:
+            raise UserError(f"attention_mask {list(mask.shape)} and input_ids {list(input_ids.shape)} differ in shape")
+        mask = mask.bool().to(input_ids.device)
+        lists = [row[keep].tolist() for row, keep in zip(input_ids, mask, strict=True)]
+        config = model.config
+        pad = None if config.pad_token_id in (config.eos_token_id, config.bos_token_id) else config.pad_token_id
+        if attention_mask is None and any(pad in (row[0], row[-1]) for row in lists if row and pad is not None):
+            raise UserError("input_ids has padding but there is no attention_mask; pass the one of the tokenizer")
+    else:
+        lists = [list(row) for row in input_ids]
+        if attention_mask is not None:
+            raise UserError("attention_mask goes with a padded tensor; for a list of prompts leave it out")
+    if not lists:
+        raise UserError("the batch is empty; give at least one prompt")
+    for number, row in enumerate(lists):
+        if not row:
+            raise UserError(f"prompt {number} is empty; begin it with at least the start token")
+        vocabulary = model.config.vocab_size
+        if not 0 <= min(row) <= max(row) < vocabulary:
+            raise UserError(
+                f"prompt {number} has a token outside the vocabulary of {vocabulary}; is this its tokenizer?"
+            )
+    lengths = [len(row) for row in lists]
+    width = max(lengths)
+    padded = torch.tensor([row + [0] * (width - len(row)) for row in lists], device=model.device)
+    return padded, lengths
+
+
+def _forbidden(model: PreTrainedModel, decoder: Decoder, end_tokens: list[int]) -> tuple[int, list[int]]:
+    """The mask token (0 where none is needed and there is none) and all tokens that are never generated."""
+    config = model.config
+    mask_token = getattr(config, "mask_token_id", None)
+    if mask_token is None and not isinstance(decoder, Autoregressive):
+        raise UserError(
+            f"{type(decoder).__name__} needs a mask token but the model has none; train it with `python -m sbd train`, "
+            "or decode with Autoregressive()"
+        )
+    if mask_token is not None and not 0 <= mask_token < config.vocab_size:
+        raise UserError(f"mask_token_id {mask_token} of the model is outside its vocabulary of {config.vocab_size}")
+    if mask_token is not None and mask_token in end_tokens:
+        raise UserError(f"token {mask_token} is the mask token and cannot be an end token as well")
+    candidates = {mask_token, config.pad_token_id, config.bos_token_id} - {None} - set(end_tokens)
+    special = sorted(token for token in candidates if token is not None and 0 <= token < config.vocab_size)
+    return (0 if mask_token is None else mask_token), special
+
+
+def stop_test(stop: Sequence[str] | StopTest | None, tokenizer: PreTrainedTokenizerBase | None) -> StopTest | None:
+    """The test of a row's new tokens that ends it, from stop strings or as it is."""
+    if stop is None or callable(stop):
+        return stop
+    strings = [stop] if isinstance(stop, str) else list(stop)
+    if not strings:
+        return None
+    if not all(isinstance(string, str) and string for string in strings):
+        raise UserError(f"stop must hold strings that are not empty, not {strings!r}")
+    if tokenizer is None:
+        raise UserError("stop strings need the tokenizer; pass tokenizer=..., or a function of the tokens as stop")
+    decode = tokenizer.decode
+
+    def holds(tokens: list[int]) -> bool:
+        text = str(decode(tokens))
+        return any(string in text for string in strings)
+
+    return holds
+
+
+def _check_length(model: PreTrainedModel, prompt: int, new: int, margin: int, cache_length: int | None) -> None:
+    most = getattr(model.config, "max_position_embeddings", None)
+    if most is not None and prompt + new > most:
+        raise UserError(
+            f"a prompt of {prompt} and {new} new tokens exceed the {most} positions of the model; "
+            f"shorten the prompt or ask for at most {max(0, most - prompt)} tokens"
+        )
+    if cache_length is not None and prompt + new + margin > cache_length:
+        raise UserError(
+            f"a prompt of {prompt} tokens, {new} new ones and {margin} slots of work exceed the cache of {cache_length}; "
+            "make cache_length larger, or the prompt, max_new_tokens or block_size smaller"
+        )
+
+
+def _check_sampler(model: PreTrainedModel, decoder: Decoder) -> None:
+    """Try the sampler once on made-up logits, so that one that reveals nothing is found before any pass."""
+    if not isinstance(decoder, SetBlock):
+        return
+    k = decoder.sizes[1]
+    logits = torch.linspace(-3, 3, 7 * k, device=model.device).reshape(1, k, 7)
+    masked = torch.ones((1, k), dtype=torch.bool, device=model.device)
+    reveal = decoder.sampler(logits, masked)
+    if not isinstance(reveal, Tensor) or reveal.shape != masked.shape or reveal.dtype != torch.bool:
+        raise UserError(f"the sampler {decoder.sampler!r} must return a bool tensor of shape [batch, k]")
+    if not bool(reveal.any()):
+        raise UserError(
+            f"the sampler {decoder.sampler!r} revealed nothing in a block of masks; it must reveal at least one"
+        )
+
+
+def _warn_of_training(model: PreTrainedModel, decoder: Decoder) -> None:
+    objective = getattr(model.config, "sbd_objective", None)
+    if objective is not None and objective not in decoder.trained_by:
+        warnings.warn(
+            f"{type(decoder).__name__} is for models trained with {' or '.join(decoder.trained_by)}; "
+            f"this one was trained with {objective}, so expect poor text",
+            stacklevel=4,
+        )

@@ -1,0 +1,155 @@
+"""The text of every row of a batch while it grows: what is revealed, when a row ends, and what is reported of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sbd.decoding.request import Request
+
+
+@dataclass
+class Generation:
+    """What was generated, per row, and what it took.
+
+    Counts run to the end of a row's solution. Autoregressive and self-speculative decoding count the prefill as their
+    first pass, since it decides the first token, and have 0 in ``prefill_passes``; the block decoders count it apart.
+    """
+
+    tokens: list[list[int]]
+    """The new tokens, up to and including the first end token, at most ``max_new_tokens``."""
+    forward_passes: list[int]
+    prefill_passes: list[int]
+    revealed_at: list[list[int]]
+    """For each new token the number of the pass that revealed it, from 1."""
+    finish_reasons: list[Literal["eos", "stop", "length"]]
+    block_starts: list[list[int]] = field(default_factory=list)
+    """Index of the new token at which each block of the row starts; empty for decoders without blocks."""
+    entropies: list[list[float]] | None = None
+    """Entropy in nats of each new token's distribution in the pass that revealed it, if it was recorded."""
+    model_passes: int = 0
+    """Passes the model ran for the whole batch, prefill included."""
+
+    @property
+    def total_passes(self) -> list[int]:
+        """Passes per row with the prefill."""
+        return [forward + prefill for forward, prefill in zip(self.forward_passes, self.prefill_passes, strict=True)]
+
+    @property
+    def tokens_per_forward(self) -> float:
+        """New tokens of all rows over their forward passes: the speed-up in passes over one token per pass."""
+        return sum(map(len, self.tokens)) / sum(self.forward_passes)
+
+
+class Rows:
+    """Tokens of prompt and solution by position, and how far each row has come. All state lives on the device.
+
+    ``start`` [batch]: the first new position; ``known`` [batch]: every position before it is revealed; ``done``
+    [batch].
+    """
+
+    def __init__(self, request: Request, margin: int):
+        device = request.prompts.device
+        self.request = request
+        batch, width = request.prompts.shape
+        self.batch = batch
+        self.capacity = max(request.lengths) + request.max_new_tokens + margin
+        self.start = torch.tensor(request.lengths, device=device)
+        self.samples = torch.tensor(request.samples, device=device)
+        column = torch.arange(self.capacity, device=device)
+        self.sequence = torch.full((batch, self.capacity), request.mask_token, dtype=torch.long, device=device)
+        self.sequence[:, :width] = torch.where(
+            column[:width] < self.start[:, None], request.prompts, self.sequence[:, :width]
+        )
+        self.revealed_at = torch.zeros((batch, self.capacity), dtype=torch.int32, device=device)
+        self.entropy = torch.zeros((batch, self.capacity), device=device) if request.record_entropy else None
+        self.is_block_start = torch.zeros((batch, self.capacity), dtype=torch.bool, device=device)
+        self.known = self.start.clone()
+        self.limit = self.start + request.max_new_tokens
+        self.end = self.limit.clone()
+        self.ended = torch.zeros(batch, dtype=torch.bool, device=device)
+        self.done = torch.zeros(batch, dtype=torch.bool, device=device)
+        self.forward_passes = torch.zeros(batch, dtype=torch.long, device=device)
+        self.end_tokens = torch.tensor(request.end_tokens, dtype=torch.long, device=device)
+        self.pass_number = 0
+        self._reported = [0] * batch
+        self._stopped: set[int] = set()
+
+    def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
+        """Tokens [batch, n] for absolute positions [batch, n]."""
+        return self.request.sampling.choose(logits, self.samples, positions - self.start[:, None])
+
+    def reveal(self, positions: Tensor, tokens: Tensor, reveal: Tensor, entropies: Tensor | None = None) -> None:
+        """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True."""
+        self.sequence.scatter_(1, positions, torch.where(reveal, tokens, self.sequence.gather(1, positions)))
+        earlier = self.revealed_at.gather(1, positions)
+        self.revealed_at.scatter_(1, positions, earlier.masked_fill(reveal, self.pass_number))
+        if self.entropy is not None and entropies is not None:
+            self.entropy.scatter_(1, positions, torch.where(reveal, entropies, self.entropy.gather(1, positions)))
+
+    def advance(self, known: Tensor, width: int) -> None:
+        """End of a pass: positions before ``known`` [batch] are revealed, at most ``width`` more than before."""
+        if self.end_tokens.numel():
+            window = self.known[:, None] + torch.arange(width, device=known.device)
+            tokens = self.sequence.gather(1, window.clamp(max=self.capacity - 1))
+            is_end = torch.isin(tokens, self.end_tokens) & (window < known[:, None])
+            end = torch.where(is_end, window + 1, self.capacity).amin(1)
+            self.ended |= ~self.done & (end <= self.limit)
+            self.end = torch.where(self.done, self.end, torch.minimum(self.end, end))
+        finished = known >= self.end
+        newly = finished & ~self.done
+        self.forward_passes = torch.where(newly, self.pass_number, self.forward_passes)
+        self.known = torch.where(self.done, self.known, known)
+        self.done = self.done | finished
+        if self.request.stop or self.request.on_tokens:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Test the stop condition on the tokens that became final, and hand them out (reads them to the host)."""
+        final = torch.minimum(self.known, self.end).tolist()
+        sequence = self.sequence.cpu()
+        for row, start in enumerate(self.request.lengths):
+            seen, now = self._reported[row], final[row] - start
+            if row in self._stopped or now <= seen:
+                continue
+            tokens = sequence[row, start : start + now].tolist()
+            if self.request.stop:
+                hit = next((n for n in range(seen + 1, now + 1) if self.request.stop(tokens[:n])), None)
+                if hit is not None:
+                    self._stopped.add(row)
+                    tokens = tokens[:hit]
+                    self.end[row] = start + hit
+                    self.ended[row] = False
+                    self.forward_passes[row] = self.pass_number
+                    self.done[row] = True
+            self._reported[row] = len(tokens)
+            if self.request.on_tokens:
+                self.request.on_tokens(row, tokens[seen:])
+
+    def generation(self, prefill_passes: int, model_passes: int) -> Generation:
+        """The result, read to the host once."""
+        ends = self.end.tolist()
+        spans = [slice(start, end) for start, end in zip(self.request.lengths, ends, strict=True)]
+
+        def cut(values: Tensor) -> list[list]:
+            return [row[span].tolist() for row, span in zip(values.cpu(), spans, strict=True)]
+
+        ended = self.ended.tolist()
+        reasons: list[Literal["eos", "stop", "length"]] = [
+            "stop" if row in self._stopped else "eos" if ended[row] else "length" for row in range(self.batch)
+        ]
+        return Generation(
+            tokens=cut(self.sequence),
+            forward_passes=self.forward_passes.tolist(),
+            prefill_passes=[prefill_passes] * self.batch,
+            revealed_at=cut(self.revealed_at),
+            finish_reasons=reasons,
+            block_starts=[
+                row[span].nonzero()[:, 0].tolist() for row, span in zip(self.is_block_start.cpu(), spans, strict=True)
+            ],
+            entropies=None if self.entropy is None else cut(self.entropy),
+            model_passes=model_passes,
+        )

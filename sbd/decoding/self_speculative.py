@@ -1,0 +1,148 @@
+"""Self-speculative decoding: masked predictions draft, next-token predictions of the same weights verify, in one pass.
+
+Behind a row's committed length a pass carries a token c that is certain (the next-token prediction of the pass before),
+drafts behind it, and groups of k masks, each laid behind one number ``a`` of accepted tokens:
+
+    | committed | c d2 d3 .. dn (causal) | k masks at positions length + a1 .. | k masks at length + a2 .. | ...
+                ^ length
+
+A group sees the committed tokens, the first ``a`` of the drafts, and itself. Drafts are accepted while they equal the
+next-token prediction before them; the prediction behind the last accepted one is the next certain token, and the group
+laid behind that number, if there is one, has drafted what follows it. Groups use slots that are scratch: slot and
+position differ. Every token of the text is a next-token prediction from exact keys and values, so the text is that of
+autoregressive decoding. SDLM and TiDAR lay the same tree; the choice of the likeliest branches is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sbd.decoding.autoregressive import prefill
+from sbd.decoding.engine import Engine
+from sbd.decoding.rows import Rows
+from sbd.decoding.settings import SelfSpeculative
+from sbd.samplers import entropies, token_probabilities
+
+_LONG_PROMPT = 4096
+"""From here on, the mask that a group in the prefill needs costs more than the pass it saves is worth."""
+
+
+@dataclass
+class _Drafts:
+    """Candidates of every row: ``tokens`` [batch, k], the first one certain; the first ``count`` [batch] are there.
+
+    ``chance`` [batch, k] is the probability that the model gives each candidate, 0 behind ``count``.
+    """
+
+    tokens: Tensor
+    count: Tensor
+    chance: Tensor
+
+
+def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
+    """Until every row is done: verify the drafts and draft behind what may be accepted."""
+    k = settings.block_size
+    column = torch.arange(k, device=rows.start.device)
+    drafts = _prefill(engine, rows, k)
+    length, longest = rows.start, max(rows.request.lengths)
+    while not bool(rows.done.all()):
+        width, undrafted = torch.stack([drafts.count.amax(), (drafts.count == 1).any().long()]).tolist()
+        groups = min(settings.branches, width) or undrafted
+        after = _likeliest(drafts.chance[:, :width], groups)
+        hidden = _pass(engine, rows, drafts.tokens[:, :width], length, after, k, longest)
+        rows.pass_number += 1
+
+        logits = engine.logits(hidden, column[:width].expand(rows.batch, -1))
+        targets = length[:, None] + 1 + column[:width]
+        verdict = rows.choose(logits, targets)
+        agrees = (verdict[:, :-1] == drafts.tokens[:, 1:width]) & (column[1:width] < drafts.count[:, None])
+        accepted = (1 + agrees.long().cumprod(-1).sum(-1)).masked_fill(rows.done, 0)
+        recorded = None if rows.entropy is None else entropies(logits)
+        rows.reveal(targets, verdict, column[:width] < accepted[:, None], recorded)
+
+        certain = verdict.gather(1, (accepted - 1).clamp(min=0)[:, None])
+        # With no branches a group only serves rows that had nothing to verify, whatever the rest of the batch laid.
+        laid = (after == accepted[:, None]) & ((drafts.count == 1) | (settings.branches > 0))[:, None]
+        length = length + accepted
+        rows.advance(length + 1, width=k)
+        longest = int(length.amax())
+        first = width + laid.long().argmax(-1, keepdim=True) * k if groups else None
+        drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(-1), k)
+
+
+def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
+    """The prompts, causal, with a first group of masks behind each; reveals the first token."""
+    batch, start, width = rows.batch, rows.start, max(rows.request.lengths)
+    rows.pass_number = 1
+    last = (start - 1)[:, None]
+    if width < _LONG_PROMPT and k > 1:
+        column = torch.arange(width + k, device=start.device)
+        slots = column.expand(batch, -1)
+        in_group = column >= width
+        tokens = rows.sequence[:, : width + k].masked_fill(in_group, rows.request.mask_token)
+        positions = torch.where(in_group, start[:, None] + column - width, slots)
+        limit = torch.where(in_group, start[:, None], slots + 1)
+        low, high = (in_group * width).expand(batch, -1), (in_group * (width + k)).expand(batch, -1)
+        hidden = engine.forward(tokens, slots, limit, width + k, positions, (low, high))
+        first = torch.full_like(last, width)
+    else:
+        hidden, first = prefill(engine, rows), None
+    logits = engine.logits(hidden, last)
+    certain = rows.choose(logits, start[:, None])
+    recorded = None if rows.entropy is None else entropies(logits)
+    rows.reveal(start[:, None], certain, torch.ones_like(certain, dtype=torch.bool), recorded)
+    rows.advance(start + 1, width=1)
+    return _draft(engine, rows, hidden, first, start, certain, torch.ones_like(rows.done), k)
+
+
+def _pass(engine: Engine, rows: Rows, tokens: Tensor, length: Tensor, after: Tensor, k: int, longest: int) -> Tensor:
+    """One pass: candidates [batch, width], and k masks behind each number in ``after`` [batch, groups]."""
+    width, groups = tokens.shape[1], after.shape[1]
+    inside = torch.arange(groups * k, device=tokens.device)
+    head = length[:, None] + torch.arange(width, device=tokens.device)
+    base = length[:, None] + width + inside
+    behind = (length[:, None] + after).repeat_interleave(k, dim=1)
+    low = base - inside % k
+    masks = torch.full_like(base, rows.request.mask_token)
+    none = torch.zeros_like(head)
+    return engine.forward(
+        torch.cat([tokens, masks], 1),
+        slots=torch.cat([head, base], 1),
+        limit=torch.cat([head + 1, behind], 1),
+        view=longest + width + groups * k,
+        positions=torch.cat([head, behind + inside % k], 1),
+        own=(torch.cat([none, low], 1), torch.cat([none, low + k], 1)),
+    )
+
+
+def _draft(
+    engine: Engine,
+    rows: Rows,
+    hidden: Tensor,
+    first: Tensor | None,
+    length: Tensor,
+    certain: Tensor,
+    laid: Tensor,
+    k: int,
+) -> _Drafts:
+    """Candidates from the group whose masks start at query ``first`` [batch, 1], in the rows where ``laid`` [batch]."""
+    count = torch.where(laid, k, 1) if first is not None else torch.ones_like(length)
+    column = torch.arange(k, device=length.device)
+    if first is None or k == 1:
+        return _Drafts(certain.expand(-1, k), count, (column == 0).float().expand(rows.batch, -1))
+    logits = engine.logits(hidden, first + column[1:])
+    tokens = rows.choose(logits, length[:, None] + column[1:])
+    chance = token_probabilities(logits, tokens) * laid[:, None]
+    return _Drafts(torch.cat([certain, tokens], 1), count, torch.cat([torch.ones_like(certain).float(), chance], 1))
+
+
+def _likeliest(chance: Tensor, groups: int) -> Tensor:
+    """The ``groups`` likeliest numbers of accepted candidates, from 1: [batch, groups]; chance [batch, width].
+
+    Exactly a candidates are accepted when the first a are and the next is not.
+    """
+    following = torch.nn.functional.pad(chance[:, 1:], (0, 1))
+    return 1 + (chance.cumprod(-1) * (1 - following)).topk(groups, dim=-1).indices

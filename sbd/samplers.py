@@ -1,0 +1,211 @@
+"""Which masked positions to reveal in this pass: the entropy bound of Set Block Decoding and its rivals.
+
+A sampler is called with ``logits`` [batch, k, vocab] and ``masked`` [batch, k] (True = still a mask) and returns
+``reveal`` [batch, k]: at least one position per row that has a mask, never a position that is not masked. Tokens that
+must not be generated (mask, padding, start) are expected to be -inf in the logits already. Everything is vectorised
+over the batch and nothing waits for the device. Entropies are in nats, of the untempered softmax, in float32; the
+vocabulary is walked in chunks of rows, so that a sampler never holds a second tensor of the size of the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from sbd.errors import UserError
+
+Sampler = Callable[[Tensor, Tensor], Tensor]
+
+_CHUNK_ELEMENTS = 2**22
+"""Elements of [rows, vocab] worked on at once: 16 MB in float32."""
+
+
+def _by_rows(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """Apply ``function`` [rows, vocab] -> [rows] to logits [batch, k, vocab] in chunks of rows; gives [batch, k]."""
+    rows = logits.flatten(0, 1)
+    step = max(1, _CHUNK_ELEMENTS // rows.shape[-1])
+    if rows.shape[0] <= step:
+        return function(rows).view(logits.shape[:2])
+    return torch.cat([function(part) for part in rows.split(step)]).view(logits.shape[:2])
+
+
+def entropies(logits: Tensor) -> Tensor:
+    """Entropy in nats of softmax(logits), [batch, k, vocab] -> float32 [batch, k]; a logit of -inf counts as 0."""
+
+    def entropy(rows: Tensor) -> Tensor:
+        return torch.special.entr(torch.softmax(rows, dim=-1, dtype=torch.float32)).sum(-1)
+
+    return _by_rows(entropy, logits)
+
+
+def confidences(logits: Tensor) -> Tensor:
+    """Probability of the most likely token, [batch, k, vocab] -> float32 [batch, k]."""
+    return _by_rows(lambda rows: torch.softmax(rows, dim=-1, dtype=torch.float32).amax(-1), logits)
+
+
+def token_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Probability of given ``tokens`` [batch, k] under logits [batch, k, vocab]; float32 [batch, k]."""
+    chosen = logits.gather(-1, tokens[..., None])[..., 0].float()
+    return torch.exp(chosen - _by_rows(lambda rows: rows.float().logsumexp(-1), logits))
+
+
+def margins(logits: Tensor) -> Tensor:
+    """Probability of the most likely token less that of the second, [batch, k, vocab] -> float32 [batch, k]."""
+
+    def margin(rows: Tensor) -> Tensor:
+        top = torch.softmax(rows, dim=-1, dtype=torch.float32).topk(2, dim=-1).values
+        return top[..., 0] - top[..., 1]
+
+    return _by_rows(margin, logits)
+
+
+def entropy_bound_prefix(entropies: Tensor, gamma: float) -> Tensor:
+    """How many positions to reveal: the largest s >= 1 with sum of the s first entropies less their maximum <= gamma.
+
+    ``entropies`` [..., n] stand in the order of revelation; returns int64 [...]. Sorted ascending the maximum is the
+    last one, and this is equation 8 of Set Block Decoding (the first s - 1 sum to at most gamma); in any other order it
+    is its equation 18, which is equation 2 of EB-Sampler. Adding a position raises "sum less maximum" by the smaller of
+    its entropy and the maximum before it, so the running value is a sum of non-negative terms: it cannot lose a small
+    entropy beside a large one, and it stays finite where a single entropy is infinite.
+    """
+    values = entropies.double()
+    steps = torch.minimum(values[..., 1:], values.cummax(-1).values[..., :-1])
+    return 1 + (steps.cumsum(-1) <= gamma).sum(-1)
+
+
+def _first_in_order(order: Tensor, count: Tensor, masked: Tensor) -> Tensor:
+    """Reveal the first ``count`` [batch] positions of ``order`` [batch, k], at least one, and only masked ones."""
+    ranks = torch.arange(order.shape[-1], device=order.device)
+    chosen = ranks < count.clamp(min=1)[:, None]
+    return torch.zeros_like(masked).scatter(1, order, chosen) & masked
+
+
+def _ascending(key: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort ``key`` [batch, k] ascending, ties from left to right; positions that are not masked come last, as +inf."""
+    return key.masked_fill(~masked, math.inf).sort(dim=-1, stable=True)
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise UserError(message)
+
+
+def _not_negative(name: str, value: float) -> None:
+    _require(value >= 0, f"{name} must be 0 or more (inf for no limit), not {value}")  # NaN fails the comparison
+
+
+@dataclass(frozen=True)
+class EntropyBound:
+    """The entropy bound: the largest prefix whose entropies, less the largest of them, sum to at most ``gamma`` nats.
+
+    ``order`` is what sorts the masked positions: "entropy" (equation 8 of Set Block Decoding), "confidence" (its
+    equation 18) or "margin" between the two most likely tokens (EB-Sampler). gamma 0 reveals one token per pass, unless
+    an entropy is exactly 0; ``math.inf`` reveals all.
+    """
+
+    gamma: float
+    order: Literal["entropy", "confidence", "margin"] = "entropy"
+
+    def __post_init__(self) -> None:
+        _not_negative("gamma of EntropyBound", self.gamma)
+        _require(
+            self.order in ("entropy", "confidence", "margin"),
+            f"order of EntropyBound must be 'entropy', 'confidence' or 'margin', not {self.order!r}",
+        )
+
+    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
+        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
+        entropy = entropies(logits)
+        if self.order == "entropy":
+            values, order = _ascending(entropy, masked)
+        else:
+            proxy = confidences(logits) if self.order == "confidence" else margins(logits)
+            order = _ascending(-proxy, masked)[1]
+            values = entropy.masked_fill(~masked, math.inf).gather(-1, order)
+        return _first_in_order(order, entropy_bound_prefix(values, self.gamma), masked)
+
+
+@dataclass(frozen=True)
+class CumulativeEntropy:
+    """Entropies sorted ascending, as many as sum to at most ``gamma`` nats, at least one.
+
+    Often quoted as the rule of the paper, which it is not: the bound subtracts the largest entropy of the set.
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        _not_negative("gamma of CumulativeEntropy", self.gamma)
+
+    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
+        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
+        values, order = _ascending(entropies(logits), masked)
+        return _first_in_order(order, (values.double().cumsum(-1) <= self.gamma).sum(-1), masked)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Confidences c_1 >= c_2 >= ...: reveal the n first, n the largest that satisfies the rule, at least one.
+
+    ``form`` "fast_dllm" is the rule of Fast-dLLM, (n + 1) (1 - c_n) < factor. "printed" is the rule as appendix B of
+    Set Block Decoding prints it, (n + 1) c_n < factor, which reveals uncertain tokens and is most likely a slip of the
+    pen.
+    """
+
+    factor: float
+    form: Literal["fast_dllm", "printed"] = "fast_dllm"
+
+    def __post_init__(self) -> None:
+        _not_negative("factor of Factor", self.factor)
+        _require(
+            self.form in ("fast_dllm", "printed"), f"form of Factor must be 'fast_dllm' or 'printed', not {self.form!r}"
+        )
+
+    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
+        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
+        values, order = _ascending(-confidences(logits), masked)
+        confidence = -values
+        n = torch.arange(1, confidence.shape[-1] + 1, device=confidence.device)
+        left = (n + 1) * (1 - confidence if self.form == "fast_dllm" else confidence)
+        satisfied = (left < self.factor) & masked.gather(-1, order)
+        return _first_in_order(order, (satisfied * n).amax(-1), masked)
+
+
+@dataclass(frozen=True)
+class ConfidenceThreshold:
+    """Reveal every position whose most likely token is more probable than ``threshold``, and always the surest one."""
+
+    threshold: float
+
+    def __post_init__(self) -> None:
+        _require(
+            0 <= self.threshold <= 1, f"threshold of ConfidenceThreshold must be from 0 to 1, not {self.threshold}"
+        )
+
+    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
+        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
+        values, order = _ascending(-confidences(logits), masked)
+        return _first_in_order(order, (-values > self.threshold).sum(-1), masked)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Reveal the ``count`` positions of highest confidence in every pass; 1 is one token per pass."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        _require(
+            isinstance(self.count, int) and self.count >= 1,
+            f"count of TopK must be an integer of 1 or more, not {self.count}",
+        )
+
+    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
+        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
+        order = _ascending(-confidences(logits), masked)[1]
+        return _first_in_order(order, torch.full_like(order[:, 0], self.count), masked)
