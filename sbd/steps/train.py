@@ -1,0 +1,88 @@
+"""``train``: one run of one model, from its parent's checkpoint or from scratch."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+
+from sbd import modeling
+from sbd.batching import Noise
+from sbd.config import Experiment, ModelConfig, RunConfig
+from sbd.data import PackedRows
+from sbd.errors import UserError
+from sbd.training import TrainingSettings, train
+
+
+def run(experiment: Experiment, model_name: str, run_name: str) -> None:
+    """Train and write ``checkpoint/``; a rerun goes on from the newest state in ``state/``."""
+    config = experiment.runs[run_name]
+    rows = PackedRows(experiment.data_folder("train"))
+    held_out = any(source.validation for source in experiment.data.sources.values())
+    validation = PackedRows(experiment.data_folder("validation")) if held_out else None
+    if config.parent is None:
+        model = _new_model(experiment.models[model_name], rows.tokenizer, experiment.seed)
+    else:
+        model = _parent_model(experiment.run_folder(model_name, config.parent) / "checkpoint", rows.tokenizer)
+    model.config.sbd_objective = config.objective
+    summary = train(
+        model,
+        rows.tokenizer,
+        rows,
+        experiment.run_folder(model_name, run_name),
+        settings_of(config),
+        noise_of(config, experiment.data.prompt_loss),
+        validation,
+        label=f"{model_name} {run_name}",
+    )
+    held = summary.get("validation", {})
+    losses = [
+        f"{name} {held[key]:.4f}" for name, key in (("NTP", "ntp_loss"), ("block", "block_loss")) if held.get(key)
+    ]
+    print(
+        f"{model_name} {run_name}: {summary['parameters']:,} parameters, {summary['steps']} steps, validation loss "
+        + (", ".join(losses) or "not measured")
+    )
+
+
+def settings_of(config: RunConfig) -> TrainingSettings:
+    """The training settings of a run. The seed of the loop orders the data, so it is the run's ``data_seed``."""
+    shared = {
+        field.name: getattr(config, field.name) for field in fields(TrainingSettings) if hasattr(config, field.name)
+    }
+    return TrainingSettings(**{**shared, "seed": config.data_seed})
+
+
+def noise_of(config: RunConfig, prompt_loss: bool) -> Noise:
+    """How a run makes noisy blocks."""
+    return Noise(
+        kind=config.objective,
+        block_size=config.block_size,
+        mask_rate=config.mask_rate,
+        prompt_loss=prompt_loss,
+        sdlm_repeats=config.sdlm_repeats,
+        seed=config.seed,
+    )
+
+
+def _new_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
+    if config.architecture is not None:
+        return modeling.create(config.architecture, config.shape, tokenizer, seed)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(config.path, dtype=torch.float32, attn_implementation="sdpa")
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot open the model {config.path}: {str(error).strip().splitlines()[0]}") from None
+    return modeling.attach_mask_token(model, tokenizer)
+
+
+def _parent_model(checkpoint: Path, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    if not (checkpoint / "training.json").is_file():
+        raise UserError(f"the parent run has no finished checkpoint at {checkpoint}; train it first")
+    model, trained_with = modeling.load(checkpoint, dtype=torch.float32, device="cpu")
+    if trained_with.get_vocab() != tokenizer.get_vocab():
+        raise UserError(
+            f"{checkpoint} was trained with another tokenizer than the prepared data; train the parent run again"
+        )
+    return model

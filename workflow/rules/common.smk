@@ -1,0 +1,65 @@
+# What the other files share: the experiment, checked before the DAG is built, and what of it a job depends on.
+# Nothing here may import torch, transformers or pandas: every job reads this file again.
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from sbd.config import fingerprint, load_experiment
+from sbd.errors import UserError
+from sbd.fingerprints import code_fingerprint
+
+config.setdefault("experiment", "experiments/tiny.yaml")
+config.setdefault("data", "data")
+
+EXPERIMENT_FILE = Path(config["experiment"]).as_posix()
+
+try:
+    EXPERIMENT = load_experiment(EXPERIMENT_FILE)
+except UserError as error:
+    sys.exit(f"snakemake: error: {error}")
+
+# The python that runs snakemake also runs the steps, whether its environment is activated or not.
+shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+
+
+def one_of(names):
+    """A wildcard that matches these names and no other."""
+    return "|".join(map(re.escape, names))
+
+
+wildcard_constraints:
+    scale=re.escape(EXPERIMENT.scale),
+    source=one_of(EXPERIMENT.data.sources),
+    model=one_of(EXPERIMENT.models),
+    run=one_of(EXPERIMENT.runs),
+    decoder=one_of(EXPERIMENT.decoders),
+    benchmark=one_of(EXPERIMENT.benchmarks),
+
+
+def settings(*parts):
+    """A hash of parts of the experiment, without what only names them or cannot change a result."""
+    return fingerprint(*(part.model_dump(mode="json", exclude={"label", "checkpoint_every"}) for part in parts))
+
+
+def checkpoint_file(model, run):
+    """The file that is written last of a trained run."""
+    return str(EXPERIMENT.run_folder(model, run) / "checkpoint" / "training.json")
+
+
+def parent_checkpoint(wildcards):
+    """What a run starts from, if not from scratch."""
+    parent = EXPERIMENT.runs[wildcards.run].parent
+    return [] if parent is None else [checkpoint_file(wildcards.model, parent)]
+
+
+def local_files(wildcards):
+    """The files of the user that a source is made of. One that is missing is named by the step itself, in one line."""
+    source = EXPERIMENT.data.sources[wildcards.source]
+    names = [name for name in (source.train, source.validation, source.test) if isinstance(name, str)]
+    return [str(path) for name in names if (path := Path(config["data"], name)).is_file()]
+
+
+def test_file(wildcards):
+    """The problems of a benchmark."""
+    return str(EXPERIMENT.source_file(EXPERIMENT.benchmarks[wildcards.benchmark].source, "test"))

@@ -1,0 +1,24 @@
+rule train:
+    input:
+        data="results/{scale}/data/train/manifest.json",
+        parent=parent_checkpoint,
+    output:
+        # The file written last, and no folder: Snakemake deletes outputs before a job and after its failure, and the state
+        # that a rerun goes on from must outlive both.
+        "results/{scale}/models/{model}/{run}/checkpoint/training.json",
+    log:
+        "results/{scale}/logs/train/{model}/{run}.log",
+    # The longest way through the DAG first: evaluations fill the gaps between trainings.
+    priority: 10
+    conda:
+        "../../environment.yml"
+    threads: 1
+    resources:
+        gpu=0,
+    params:
+        experiment=EXPERIMENT_FILE,
+        settings=lambda wildcards: settings(EXPERIMENT.models[wildcards.model], EXPERIMENT.runs[wildcards.run]),
+        code=code_fingerprint("sbd.steps.train"),
+    shell:
+        "OMP_NUM_THREADS={threads} python -m sbd train --experiment {params.experiment:q}"
+        " --model {wildcards.model} --run {wildcards.run} --threads {threads} 2>&1 | tee {log}"
