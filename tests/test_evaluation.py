@@ -318,7 +318,7 @@ def gsm8k_problems() -> list[dict]:
         {"question": "A house?", "answer": "So\n\nit costs 70,000\n#### 70,000"},
         {"question": "Below?", "answer": "It is cold.\n#### -4"},
     ]
-    return [{**p, "solution": p["solution"].replace("\n\n", "\n")} for p in gsm8k.convert(rows)]
+    return gsm8k.convert(rows)
 
 
 def problems_of(task: str) -> list[dict]:
