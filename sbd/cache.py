@@ -33,13 +33,15 @@ class SlotLayer(CacheLayerMixin):
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Store [batch, kv_heads, query, head_dim] at the slots of this pass; returns the first ``view`` slots."""
-        view = self.owner.view
-        stored = []
-        for buffer, states in ((self.stored_keys, key_states), (self.stored_values, value_states)):
-            rows = states.transpose(1, 2).reshape(-1, states.shape[1] * states.shape[3])
-            buffer.view(-1, rows.shape[1]).index_copy_(0, self.owner.flat_slots, rows)
-            stored.append(buffer[:, :view].transpose(1, 2))
-        return stored[0], stored[1]
+        keys, values = self.store(key_states.transpose(1, 2), value_states.transpose(1, 2))
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+    def store(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store [batch, query, kv_heads, head_dim]; returns the first ``view`` slots, laid out the same way."""
+        view, slots = self.owner.view, self.owner.flat_slots
+        for buffer, states in ((self.stored_keys, keys), (self.stored_values, values)):
+            buffer.flatten(2).flatten(0, 1).index_copy_(0, slots, states.reshape(slots.shape[0], -1))
+        return self.stored_keys[:, :view], self.stored_values[:, :view]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys that ``update`` returns."""

@@ -1,6 +1,7 @@
 """Tiny random models, and decoders that recompute everything at every pass: no cache, no batch, plain Python rules."""
 
 import math
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -9,9 +10,9 @@ PAD, BOS, EOS, MASK = 0, 1, 2, 3
 FORBIDDEN = (PAD, BOS, MASK)
 
 
-def tiny_model(architecture="llama", vocabulary=24, seed=0, scale=0.35):
+def tiny_model(architecture="llama", vocabulary=24, seed=0, scale=0.35) -> Any:
     """Two layers, hidden 32, grouped heads, float32; weights large enough that the most likely token keeps changing."""
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": vocabulary,
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -50,7 +51,7 @@ def left_padded(rows):
 
 @torch.no_grad()
 def logits_of(model, tokens, bidirectional_from=None):
-    """Logits [len(tokens), vocab] without cache: causal, but positions from ``bidirectional_from`` on see everything."""
+    """Logits [len(tokens), vocab] without cache: causal, but from ``bidirectional_from`` on everything is seen."""
     n = len(tokens)
     allowed = torch.ones(n, n).tril().bool()
     if bidirectional_from is not None:
@@ -67,7 +68,7 @@ def entropy_of(row):
 
 def entropy_bound(entropies, gamma):
     """Indices that equation 8 reveals, for a dict of position -> entropy."""
-    order = sorted(entropies, key=entropies.get)
+    order = sorted(entropies, key=entropies.__getitem__)
     best = 1
     for s in range(1, len(order) + 1):
         if sum(entropies[i] for i in order[: s - 1]) <= gamma:
@@ -159,7 +160,7 @@ def reference_self_speculative(model, prompt, k, branches, most, end_tokens=()):
             following = chances[a - 1] if a < len(candidates) else 0.0
             likelihood[a] = reach * (1 - following)
             reach *= following
-        laid = sorted(likelihood, key=likelihood.get, reverse=True)[:branches]
+        laid = sorted(likelihood, key=likelihood.__getitem__, reverse=True)[:branches]
         if len(candidates) == 1:
             laid = [1]
         known = known + candidates[:accepted]

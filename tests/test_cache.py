@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from decoding_helpers import MASK, prompts, tiny_model
@@ -11,7 +13,8 @@ def causal_cache(model, tokens):
     cache = DynamicCache(config=model.config)
     with torch.no_grad():
         model(input_ids=torch.tensor([tokens]), cache=cache, use_cache=True)
-    return [(layer.keys[0], layer.values[0]) for layer in cache.layers]
+    layers: Any = cache.layers
+    return [(layer.keys[0], layer.values[0]) for layer in layers]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from decoding_helpers import (
 )
 
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
+from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
@@ -62,9 +64,15 @@ def test_set_block_equals_recomputing_everything(model, gamma, first_token, comm
     assert len(set(map(len, out.tokens))) > 1  # the rows did end at different times
 
 
-@pytest.mark.parametrize(("confidence", "rule", "threshold"), [
-    ("probability", "each", 0.4), ("probability", "product", 0.2), ("entropy", "each", 0.6), ("entropy", "product", 0.4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("confidence", "rule", "threshold"),
+    [
+        ("probability", "each", 0.4),
+        ("probability", "product", 0.2),
+        ("entropy", "each", 0.6),
+        ("entropy", "product", 0.4),
+    ],
+)
 def test_longest_prefix_equals_recomputing_everything(model, confidence, rule, threshold):
     def keep(probabilities, entropies):
         values = probabilities if confidence == "probability" else [1 - h / math.log(24) for h in entropies]
@@ -122,6 +130,15 @@ def test_self_speculative_equals_autoregressive(seed, branches, temperature):
     assert sum(speculative.forward_passes) < sum(plain.forward_passes)
 
 
+@pytest.mark.parametrize("decoder", DECODERS, ids=repr)
+def test_layers_written_out_decode_like_the_forward_of_the_model(model, decoder, monkeypatch):
+    options = {"max_new_tokens": 15, "eos_token_id": ENDS}
+    direct = generate(model, prompts(LENGTHS), decoder, **options)
+    monkeypatch.setattr(Engine, "direct", False)
+    assert by_row(generate(model, prompts(LENGTHS), decoder, **options)) == by_row(direct)
+    assert by_row(generate(model, prompts([5]), decoder, **options)) == by_row(direct)[:1]
+
+
 # ---------------------------------------------------------------------------------------- batches, passes and options
 
 
@@ -175,7 +192,7 @@ def test_gamma_0_is_one_token_per_pass_and_unlimited_one_pass_per_block(model, k
 def test_random_block_sizes_lie_in_their_range_and_follow_the_seed(model):
     decoder = SetBlock((2, 5), EntropyBound(math.inf))
     out = generate(model, prompts(LENGTHS), decoder, max_new_tokens=60, seed=4)
-    sizes = {b - a for row in out.block_starts for a, b in zip(row, row[1:], strict=False)}
+    sizes = {b - a for row in out.block_starts for a, b in pairwise(row)}
     assert sizes == {2, 3, 4, 5}
     assert generate(model, prompts(LENGTHS), decoder, max_new_tokens=60, seed=4).block_starts == out.block_starts
     assert generate(model, prompts(LENGTHS), decoder, max_new_tokens=60, seed=5).block_starts != out.block_starts
@@ -406,7 +423,7 @@ def test_a_sampler_that_stops_revealing_is_found():
 
 def test_a_model_without_mask_token_decodes_autoregressively_only():
     model = tiny_model()
-    del model.config.mask_token_id
+    model.config.mask_token_id = None
     assert len(generate(model, prompts([5]), Autoregressive(), max_new_tokens=8).tokens[0]) == 8
     with pytest.raises(UserError, match="mask token"):
         generate(model, prompts([5]), SetBlock(4), max_new_tokens=8)

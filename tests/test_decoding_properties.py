@@ -22,7 +22,9 @@ VOCABULARY = 10
 MODEL = tiny_model(vocabulary=VOCABULARY)
 FEW = settings(max_examples=20, deadline=None, derandomize=True)
 
-batches = st.builds(prompts, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.just(VOCABULARY), st.integers(0, 99))
+batches = st.builds(
+    prompts, st.lists(st.integers(1, 9), min_size=1, max_size=4), st.just(VOCABULARY), st.integers(0, 99)
+)
 ends = st.sets(st.integers(4, VOCABULARY - 1), max_size=2).map(tuple)
 gammas = st.one_of(st.sampled_from([0.0, math.inf]), st.floats(0.01, 3))
 block_sizes = st.integers(1, 7)
