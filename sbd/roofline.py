@@ -9,10 +9,16 @@ with wrong sizes; `PRINTED` repeats them, so that both tables come out to the la
 
 from __future__ import annotations
 
+import argparse
+import csv
 import time as clock
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
+
+from sbd.errors import UserError
+from sbd.files import replacing
 
 KV_LENGTHS = tuple(2**power for power in (4, 8, 10, 12, 14, 16, 20, 22))
 """Tokens in the cache, of both tables."""
@@ -55,6 +61,22 @@ class Shape:
     kv_heads: int
     vocabulary: int = 0
     kv_projection: int | None = None
+
+    @classmethod
+    def of(cls, name: str, config: Mapping[str, Any], vocabulary: int) -> Shape:
+        """From the keys of a Hugging Face Llama or Qwen3 configuration."""
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        return cls(
+            name,
+            layers=int(config["num_hidden_layers"]),
+            hidden=hidden,
+            ffn=int(config["intermediate_size"]),
+            ffn_matrices=3,
+            heads=heads,
+            head_dim=int(config.get("head_dim") or hidden // heads),
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            vocabulary=vocabulary,
+        )
 
     def without_head(self) -> Shape:
         """The same without the LM head."""
@@ -175,3 +197,40 @@ def measure(device: str = "cpu", repeats: int = 5, size: int | None = None) -> H
     vector = torch.ones(64 * side * side, device=device, dtype=dtype)
     bandwidth = vector.numel() * vector.element_size() / best(vector.sum)
     return Hardware(f"this machine ({device})", peak, peak, bandwidth)
+
+
+def write_hardware(path: str | Path, machines: Sequence[Hardware]) -> None:
+    """A CSV file, one machine a line."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, [field.name for field in fields(Hardware)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(machine) for machine in machines)
+
+
+def read_hardware(path: str | Path) -> list[Hardware]:
+    """What `write_hardware` wrote. Raises UserError."""
+    try:
+        with open(path, encoding="utf-8", newline="") as handle:
+            rows = list(csv.DictReader(handle))
+        return [Hardware(row.pop("name"), **{name: float(value) for name, value in row.items()}) for row in rows]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{path}: not a file of machines ({error}); run `python -m sbd.roofline --output {path}`"
+        ) from None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Command line: measure this machine and write it down."""
+    parser = argparse.ArgumentParser(description="Measure peak and bandwidth of this machine for the roofline.")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--threads", type=int, default=1, help="of torch on a CPU")
+    parser.add_argument("--output", required=True, type=Path, help="CSV file")
+    options = parser.parse_args(arguments)
+    import torch
+
+    torch.set_num_threads(options.threads)
+    write_hardware(options.output, [measure(options.device)])
+
+
+if __name__ == "__main__":
+    main()

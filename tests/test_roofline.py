@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbd import roofline
+from sbd.errors import UserError
 from sbd.roofline import B200, H100, H200, LLAMA, PAPER_H100, PAPER_SHAPE, PRINTED, QWEN, Roofline
 
 REPORTED = Path(__file__).parents[1] / "experiments" / "reported"
@@ -117,8 +118,20 @@ def test_overhead_per_pass_favours_blocks_and_bandwidth_alone_changes_nothing_wh
     )
 
 
-def test_this_machine_can_be_measured() -> None:
+def test_this_machine_can_be_measured_and_written_down(tmp_path: Path) -> None:
     machine = roofline.measure("cpu", repeats=1, size=128)
+    roofline.write_hardware(tmp_path / "machine.csv", [machine, H100])
+    assert roofline.read_hardware(tmp_path / "machine.csv") == [machine, H100]
+    (tmp_path / "bad.csv").write_text("name,peak\nx,1\n")
+    with pytest.raises(UserError, match=r"bad\.csv: not a file of machines .* run `python -m sbd\.roofline"):
+        roofline.read_hardware(tmp_path / "bad.csv")
     assert machine.linear_peak > 1e7
     assert machine.bandwidth > 1e7
     assert machine.name == "this machine (cpu)"
+
+
+def test_a_shape_from_a_configuration_counts_the_weights_of_the_model() -> None:
+    config = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}
+    assert roofline.Shape.of("Llama-3.1-8B", {**config, "num_key_value_heads": 8}, 128256) == LLAMA
+    assert roofline.Shape.of("x", config, 10).kv_heads == 32
+    assert roofline.Shape.of("x", {**config, "head_dim": 64}, 10).head_dim == 64
