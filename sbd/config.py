@@ -82,13 +82,12 @@ class SourceConfig(Strict):
 
 
 class DataConfig(Strict):
-    """What is trained on. sequence_length: tokens of a packed row. prompt_loss: whether prompts are predicted too.
+    """What is trained on. sequence_length: tokens of a packed row.
 
     validation as a count in a file source takes that many problems from the end of its training file.
     """
 
     sequence_length: PositiveInt
-    prompt_loss: bool = False
     too_long: Literal["refuse", "drop"] = "refuse"
     sources: dict[Name, SourceConfig]
 
@@ -127,6 +126,7 @@ class RunConfig(Strict):
     normalization: Literal["tokens", "terms"] = "tokens"
     block_size: tuple[PositiveInt, PositiveInt] = (2, 16)
     mask_rate: Literal["sequence", "block"] = "sequence"
+    prompt_loss: bool = False
     sdlm_repeats: PositiveFloat = 1.0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     seed: int = Field(0, ge=0)

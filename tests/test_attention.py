@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -104,6 +106,7 @@ def test_padding_rows_are_not_empty() -> None:
     assert not mask[1:, 0].any()
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="compiling FlexAttention on a CPU needs g++")
 def test_flex_attention_gives_the_outputs_of_the_dense_mask() -> None:
     # Compiled once on a CPU, which has no backward of FlexAttention; gradients are compared on a GPU.
     from torch.nn.attention.flex_attention import flex_attention

@@ -161,7 +161,7 @@ def test_a_weight_of_zero_is_logged_and_not_trained(model) -> None:
     batch = batch_of(step=3)
     both, block_only = copy.deepcopy(model), copy.deepcopy(model)
     with_ntp, without_ntp = Objective(both)(batch), Objective(block_only, ntp_weight=0.0)(batch)
-    assert float(without_ntp.ntp) == pytest.approx(float(with_ntp.ntp))
+    assert without_ntp.ntp.item() == pytest.approx(with_ntp.ntp.item())
     Objective(block_only, ntp_weight=0.0).total(without_ntp, (30.0, 20.0)).backward()
     (with_ntp.block / 20).backward()
     for mine, theirs in zip(gradients(block_only), gradients(both), strict=True):

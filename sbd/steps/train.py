@@ -33,7 +33,7 @@ def run(experiment: Experiment, model_name: str, run_name: str) -> None:
         rows,
         experiment.run_folder(model_name, run_name),
         settings_of(config),
-        noise_of(config, experiment.data.prompt_loss),
+        noise_of(config),
         validation,
         label=f"{model_name} {run_name}",
     )
@@ -55,13 +55,13 @@ def settings_of(config: RunConfig) -> TrainingSettings:
     return TrainingSettings(**{**shared, "seed": config.data_seed})
 
 
-def noise_of(config: RunConfig, prompt_loss: bool) -> Noise:
+def noise_of(config: RunConfig) -> Noise:
     """How a run makes noisy blocks."""
     return Noise(
         kind=config.objective,
         block_size=config.block_size,
         mask_rate=config.mask_rate,
-        prompt_loss=prompt_loss,
+        prompt_loss=config.prompt_loss,
         sdlm_repeats=config.sdlm_repeats,
         seed=config.seed,
     )

@@ -1,0 +1,44 @@
+"""The command line that the modules share: options, and one clear line for a mistake of the user."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sbd.errors import UserError
+
+
+def parser(description: str | None, experiment: bool = True, **inputs: str) -> argparse.ArgumentParser:
+    """``--experiment``, one required option per keyword of ``inputs`` (name=help), ``--output`` and ``--partial``."""
+    summary = (description or "").split("\n\n")[0]
+    found = argparse.ArgumentParser(description=summary, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    if experiment:
+        found.add_argument("--experiment", required=True, type=Path, help="experiment file, for names and labels")
+    for name, text in inputs.items():
+        found.add_argument(f"--{name.replace('_', '-')}", required=True, type=Path, help=text)
+    found.add_argument("--output", required=True, type=Path, help="folder for the files")
+    found.add_argument(
+        "--partial", action="store_true", help="use what there is when jobs are missing, and say so in it"
+    )
+    return found
+
+
+def run(main: Callable[[], list[Path]]) -> None:
+    """Call ``main`` and print the files that it wrote; a UserError becomes one line and status 2."""
+    try:
+        paths = main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    for path in paths:
+        print(path)
+
+
+def partial_warning(missing: list[str]) -> str | None:
+    """What a table or figure says when jobs are missing from it."""
+    if not missing:
+        return None
+    names = ", ".join(missing[:3]) + (" and others" if len(missing) > 3 else "")
+    return f"PARTIAL: {len(missing)} evaluations are missing ({names})"

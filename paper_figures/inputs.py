@@ -1,0 +1,114 @@
+"""Read the CSV files that figures are made of; what is missing or impossible stops with the name of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from sbd.config import Arm, Experiment
+from sbd.errors import UserError
+
+KEY = ["model", "run", "decoder", "benchmark"]
+COLUMNS = [
+    *KEY,
+    "n",
+    "score",
+    "score_low",
+    "score_high",
+    "tokens_per_forward",
+    "tokens",
+    "forward_passes",
+    "prefill_passes",
+    "seconds",
+    "tokens_per_second",
+]
+"""Of records.csv and table1.csv. Scores in percent; low and high are the 95% interval over problems."""
+
+
+def read_csv(path: str | Path, columns: Sequence[str], text: Sequence[str], how: str) -> pd.DataFrame:
+    """A CSV file with at least ``columns``; those not in ``text`` are finite numbers. Raises UserError.
+
+    how: what to run to get the file, for the error message.
+    """
+    path = Path(path)
+    try:
+        frame = pd.read_csv(path, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""])
+    except FileNotFoundError:
+        raise UserError(f"no such file: {path}; {how}") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a CSV file ({' '.join(str(error).split())}); {how}") from None
+    if missing := [name for name in columns if name not in frame.columns]:
+        raise UserError(f"{path}: column {', '.join(missing)} is missing; {how}")
+    for name in columns:
+        if name not in text:
+            frame[name] = pd.to_numeric(frame[name], errors="coerce")
+        values = frame[name].to_numpy()
+        bad = pd.isna(values) if name in text else ~np.isfinite(values.astype(float))
+        if bad.any():
+            raise UserError(f"{path}, line {int(np.flatnonzero(bad)[0]) + 2}: {name} is not a value; {how}")
+    return frame
+
+
+def read_records(path: str | Path) -> pd.DataFrame:
+    """The rows of ``records.csv``, one per evaluation, checked. Raises UserError."""
+    frame = read_csv(path, COLUMNS, KEY, "run `python -m sbd collect`")
+    frame["n"] = frame["n"].astype(int)
+
+    def refuse(bad: np.ndarray, what: str) -> None:
+        if bad.any():
+            job = "/".join(frame[KEY].to_numpy()[bad][0])
+            raise UserError(f"{path}: {what} for {job}; delete that record and evaluate it again")
+
+    n, score, low, high, speed = (
+        frame[name].to_numpy() for name in ("n", "score", "score_low", "score_high", "tokens_per_forward")
+    )
+    refuse(np.asarray(frame.duplicated(KEY)), "two rows")
+    refuse(n <= 0, "zero problems")
+    refuse(
+        ~((low >= 0) & (low <= score) & (score <= high) & (high <= 100)),
+        "a score without 0 <= low <= score <= high <= 100",
+    )
+    refuse(speed <= 0, "tokens per forward of zero or less")
+    return frame
+
+
+def rows_of(
+    records: pd.DataFrame, experiment: Experiment, arms: Iterable[Arm], partial: bool = False
+) -> tuple[pd.DataFrame, list[str]]:
+    """The rows of some arms in the order model, arm, benchmark, and the jobs among them that have no row.
+
+    Takes the jobs that the experiment asks for. A missing job raises UserError unless ``partial``. All rows of a
+    benchmark must have one n, or they would not compare like with like.
+    """
+    wanted = experiment.jobs()
+    jobs = [
+        (model, arm.run, arm.decoder, benchmark)
+        for model in experiment.models
+        for arm in arms
+        for benchmark in experiment.benchmarks
+        if (model, arm.run, arm.decoder, benchmark) in wanted
+    ]
+    jobs = list(dict.fromkeys(jobs))
+    found = records.set_index(KEY, drop=False)
+    missing = ["/".join(job) for job in jobs if job not in found.index]
+    if missing and not partial:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        model, run, decoder, benchmark = missing[0].split("/")
+        raise UserError(
+            f"no record of {missing[0]}{more}; run `python -m sbd evaluate --model {model} --run {run} "
+            f"--decoder {decoder} --benchmark {benchmark}` and `python -m sbd collect`, "
+            "or take what there is with --partial"
+        )
+    rows = found.loc[[job for job in jobs if job in found.index]].reset_index(drop=True)
+    if rows.empty:
+        raise UserError("none of the wanted evaluations has a record; run them and then `python -m sbd collect`")
+    for benchmark, counts in rows.groupby("benchmark")["n"]:
+        if counts.nunique() > 1:
+            raise UserError(
+                f"benchmark {benchmark}: some rows are over {counts.min()} problems and some over {counts.max()}; "
+                "evaluate all of them on the same problems"
+            )
+    return rows, missing

@@ -1,0 +1,82 @@
+"""How runs, decoders and arms are called in a table or figure, from the labels of the experiment."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from sbd.config import Arm, DecoderConfig, Experiment
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+GAMMA = "\N{GREEK SMALL LETTER GAMMA}"
+
+
+def model_label(experiment: Experiment, model: str) -> str:
+    """The label of a model, or its name."""
+    return experiment.models[model].label or model
+
+
+def run_label(experiment: Experiment, run: str) -> str:
+    """The label of a run (its training loss), or its name."""
+    return experiment.runs[run].label or run
+
+
+def benchmark_label(experiment: Experiment, benchmark: str, n: int) -> str:
+    """The label of a benchmark with its number of problems."""
+    return f"{experiment.benchmarks[benchmark].label or benchmark} (n = {n})"
+
+
+def strength(decoder: DecoderConfig) -> tuple[str, float] | None:
+    """Name and value of the one number that a decoder trades accuracy for speed with; None without one."""
+    if decoder.kind == "longest_prefix":
+        return ("tau", float(decoder.threshold or 0))
+    if decoder.sampler is None:
+        return None
+    for name in ("gamma", "factor", "threshold", "count"):
+        value = getattr(decoder.sampler, name)
+        if value is not None:
+            return (name, float(value))
+    return None
+
+
+def number(value: float) -> str:
+    """A number as short as it is exact; infinity as its sign."""
+    return "\N{INFINITY}" if math.isinf(value) else f"{value:g}"
+
+
+def sampling_label(experiment: Experiment, arm: Arm) -> str:
+    """What stands in the sampling column: the label of the arm or decoder, with the number that it stands for."""
+    decoder = experiment.decoders[arm.decoder]
+    pair = strength(decoder)
+    if pair is None:
+        return arm.label or decoder.label or ("NTP" if decoder.kind == "autoregressive" else arm.decoder)
+    label = arm.label or decoder.label or pair[0]
+    return label if re.search(r"\d", label) else f"{label} = {number(pair[1])}"
+
+
+_GREEK = {"gamma": GAMMA, "tau": "\N{GREEK SMALL LETTER TAU}"}
+
+
+def markdown(text: str) -> str:
+    """A label in Markdown: Greek letters, and no sign that ends a cell."""
+    for name, letter in _GREEK.items():
+        text = re.sub(rf"\b{name}(?=\b|_)", letter, text)
+    return text.replace("|", "\\|")
+
+
+def tex(text: str) -> str:
+    """A label in TeX: Greek letters with subscripts, the rest escaped."""
+    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text)
+    escaped = escaped.replace("\N{INFINITY}", r"$\infty$").replace(TIMES, r"$\times$")
+    for name in _GREEK:
+        escaped = re.sub(rf"\b{name}\\_(\w+)", rf"$\\{name}_{{\\mathrm{{\1}}}}$", escaped)
+        escaped = re.sub(rf"(?<!\\)\b{name}\b", rf"$\\{name}$", escaped)
+    return escaped
+
+
+def mathtext(text: str) -> str:
+    """A label in a figure: Greek letters with subscripts."""
+    for name in _GREEK:
+        text = re.sub(rf"\b{name}_(\w+)", rf"$\\{name}_\\mathrm{{\1}}$", text)
+        text = re.sub(rf"(?<![\\\w]){name}\b", rf"$\\{name}$", text)
+    return text

@@ -1,0 +1,58 @@
+"""What all figures share: the style file, widths, one look per name, the note below, and files without a date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+
+from sbd.files import replacing
+
+STYLE = Path(__file__).with_name("sbd-style.mplstyle")
+COLUMN = 3.4
+"""Width in inches of one column of a two-column page."""
+PAGE = 6.8
+"""Width in inches of the text of a page."""
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw with the style file of this folder and nothing of the user's own settings."""
+    with plt.rc_context():
+        matplotlib.rcdefaults()
+        plt.style.use(STYLE)
+        yield
+    plt.close("all")
+
+
+def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dash for each name, in their order; equal names get one look."""
+    cycle = list(matplotlib.rcParams["axes.prop_cycle"])
+    unique = list(dict.fromkeys(names))
+    return {name: dict(cycle[index % len(cycle)]) for index, name in enumerate(unique)}
+
+
+def note(figure: Figure, text: str, warning: str | None = None) -> None:
+    """A line below the figure: scale, counts, what the bars mean; and, in bold, what is missing from it."""
+    if warning:
+        text = f"{text}\n{warning}"
+    figure.supxlabel(text, fontsize=6, color="#A00000" if warning else "#606060", x=0.995, ha="right")
+
+
+def save(figure: Figure, folder: str | Path, name: str) -> list[Path]:
+    """Write ``folder/name.pdf`` and ``.png``, atomically; the same data give the same bytes (no dates inside)."""
+    paths = []
+    for suffix, metadata in ((".pdf", {"CreationDate": None, "ModDate": None}), (".png", {"Software": None})):
+        path = Path(folder) / f"{name}{suffix}"
+        with replacing(path) as temporary:
+            figure.savefig(temporary, metadata=metadata)
+        paths.append(path)
+    return paths

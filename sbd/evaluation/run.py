@@ -1,0 +1,217 @@
+"""One evaluation: generate, save, score, record. Scoring replays what was saved, so it can be repeated."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval import evaluator
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.api.task import Task
+from lm_eval.tasks import TaskManager
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from sbd.errors import UserError
+from sbd.evaluation.decoders import describe_decoder
+from sbd.evaluation.model import SBDLM, positive
+from sbd.files import write_text
+from sbd.records import GENERATIONS_NAME, RECORD_NAME, Key, Record, provenance, read_record, summarise, write_record
+from sbd.sandbox import STATUSES
+
+
+class Replay(LM):
+    """Answers with texts that were generated before, in the order of the requests."""
+
+    def __init__(self, texts: Sequence[str]):
+        super().__init__()
+        self.texts = texts
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """The saved texts; there must be one for every request."""
+        if len(requests) != len(self.texts):
+            raise UserError(
+                f"{len(self.texts)} generations are saved but the task has {len(requests)} problems; evaluate again"
+            )
+        return list(self.texts)
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Not saved."""
+        raise NotImplementedError("saved texts have no log-likelihood")
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """Not saved."""
+        raise NotImplementedError("saved texts have no log-likelihood")
+
+
+def load_task(task: str | Path, data: str | Path) -> Task:
+    """The lm-eval task of a YAML file, over the problems in ``data``; no index of lm-eval's own tasks is read."""
+    if not Path(task).is_file():
+        near = ", ".join(sorted(path.name for path in Path(task).parent.glob("*.yaml"))) or "none"
+        raise UserError(f"no such task file: {task}; task files there: {near}")
+    manager = TaskManager(include_defaults=False, metadata={"data": str(data)})
+    loaded = list(manager.load(str(task))["tasks"].values())
+    if len(loaded) != 1 or "score" not in (loaded[0].config.metadata or {}):
+        raise UserError(f"{task} must define one task, and name its score in metadata, e.g. `score: exact_match,none`")
+    return loaded[0]
+
+
+def evaluate(
+    checkpoint: str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    task: str | Path,
+    data: str | Path,
+    decoder: Any,
+    output: str | Path,
+    key: Key | Mapping[str, Any],
+    *,
+    max_new_tokens: int | None = None,
+    limit: int | None = None,
+    batch_size: int = 16,
+    generation: Mapping[str, Any] | None = None,
+    dtype: torch.dtype | None = None,
+    device: str = "auto",
+    config_hash: str = "",
+) -> Record:
+    """Run a benchmark and write ``generations.jsonl`` and then ``record.json`` into the folder ``output``.
+
+    task: an lm-eval YAML file; data: the problems it reads (JSONL); decoder: a decoder or its mapping; generation:
+    more generation_kwargs over those of the task (temperature, top_p, until, ...). The record's seed is the seed.
+    """
+    key = key if isinstance(key, Key) else Key(**key)
+    loaded = load_task(task, data)
+    arguments = {**(generation or {})}
+    if max_new_tokens is not None:
+        arguments["max_gen_toks"] = positive("max_new_tokens", max_new_tokens)
+    model, tokenizer = checkpoint if isinstance(checkpoint, tuple) else (checkpoint, None)
+    lm = SBDLM(model, tokenizer, decoder, batch_size=batch_size, device=device, dtype=dtype, seed=key.seed)
+    output = Path(output)
+    (output / RECORD_NAME).unlink(missing_ok=True)
+    generates = loaded.get_config("output_type") == "generate_until"
+    started = time.perf_counter()
+    if generates:
+        loaded.set_config(key="generation_kwargs", value=arguments, update=True)
+        samples = _run_task(lm, loaded, limit, score=False)
+        lines = [_line(sample["doc"], sample["doc_id"], lm.statistics[i]) for i, sample in enumerate(samples)]
+        seconds = sum(statistic["seconds"] for statistic in lm.statistics)
+        first_prompt = lm.statistics[0]["prompt_ids"]
+        _write_lines(lines, output)
+        lines = _scored(load_task(task, data), lines, limit)
+    else:
+        lines = [_likelihood_line(sample, loaded) for sample in _run_task(lm, loaded, limit, score=True)]
+        seconds, first_prompt = time.perf_counter() - started, lm.tok_encode(lines[0]["prompt"])
+    _write_lines(lines, output)
+    record = Record(
+        key=key,
+        **summarise(lines, seconds),
+        metric=_metric(loaded)[0],
+        decoder_settings=describe_decoder(lm.decoder) if generates else {"kind": "loglikelihood"},
+        generation_settings=dict(loaded.get_config("generation_kwargs") or {}) if generates else {},
+        batch_size=batch_size,
+        first_prompt_ids=first_prompt,
+        provenance=provenance(
+            device=_device_name(lm.model.device),
+            dtype=str(lm.model.dtype).removeprefix("torch."),
+            threads=torch.get_num_threads(),
+            config_hash=config_hash,
+            task=task,
+            data=data,
+            checkpoint=checkpoint if isinstance(checkpoint, (str, Path)) else None,
+        ),
+    )
+    write_record(record, output / RECORD_NAME)
+    return record
+
+
+def rescore(output: str | Path, task: str | Path, data: str | Path) -> Record:
+    """Score the saved generations of ``output`` again, with today's task file, and rewrite record and generations."""
+    output = Path(output)
+    record, lines = read_record(output / RECORD_NAME), read_generations(output / GENERATIONS_NAME)
+    if record.decoder_settings.get("kind") == "loglikelihood":
+        raise UserError(f"{output} is of a likelihood task, which saves no texts to score again; evaluate it again")
+    lines = _scored(load_task(task, data), lines, limit=len(lines))
+    counted = summarise(lines, record.seconds)
+    _write_lines(lines, output)
+    changed = record.model_copy(update={**counted, "metric": _metric(load_task(task, data))[0]})
+    write_record(changed, output / RECORD_NAME)
+    return changed
+
+
+def read_generations(path: str | Path) -> list[dict[str, Any]]:
+    """The lines of a generations file; a missing or damaged one is a UserError."""
+    try:
+        return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        raise UserError(f"no generations at {path}; evaluate first") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is damaged ({error}); delete it and evaluate again") from None
+
+
+def _run_task(lm: LM, task: Task, limit: int | None, score: bool) -> list[dict[str, Any]]:
+    """lm-eval's samples of a task, one per problem in the order of the file (with the filter that is scored)."""
+    if limit is not None:
+        positive("limit", limit)
+    if not score:
+        task.override_metric("bypass")
+    task.set_fewshot_seed(seed=0)
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    task_name = task.task_name
+    results: Any = evaluator.evaluate(lm, {task_name: task}, limit=limit, bootstrap_iters=0, log_samples=True)
+    samples = results["samples"][task_name]
+    wanted = _metric(task)[1] if score else samples[0]["filter"]
+    chosen = [sample for sample in samples if sample["filter"] == wanted]
+    if not chosen:
+        filters = sorted({sample["filter"] for sample in samples})
+        raise UserError(f"task {task_name} scores the filter {wanted!r}, which it has not; it has {filters}")
+    return sorted(chosen, key=lambda sample: sample["doc_id"])
+
+
+def _scored(task: Task, lines: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
+    """The lines with ``correct`` and, for code, ``outcome``, by replaying their texts through the task."""
+    metric = _metric(task)[0].split(",")[0]
+    samples = _run_task(Replay([line["text"] for line in lines]), task, limit, score=True)
+    scored = []
+    for line, sample in zip(lines, samples, strict=True):
+        if str(sample["doc"].get("id", sample["doc_id"])) != line["id"]:
+            raise UserError(f"the generation of {line['id']} meets another problem in the data; evaluate again")
+        outcome = next((status for status in STATUSES if sample.get(status)), None)
+        scored.append({**line, "correct": float(sample[metric]), **({"outcome": outcome} if outcome else {})})
+    return scored
+
+
+def _metric(task: Task) -> tuple[str, str]:
+    """The score's name as lm-eval writes it ("exact_match,strict-match"), and its filter alone."""
+    name = str(task.config.metadata["score"])  # type: ignore[index]
+    return name, name.partition(",")[2] or "none"
+
+
+def _line(doc: dict[str, Any], doc_id: int, statistic: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in statistic.items() if name != "prompt_ids"}
+    return {"id": str(doc.get("id", doc_id)), "prompt": doc.get("prompt", ""), **kept, "correct": None}
+
+
+def _likelihood_line(sample: dict[str, Any], task: Task) -> dict[str, Any]:
+    """A line of a likelihood task: nothing is generated; the log-likelihood of every choice stands in its place."""
+    metric = _metric(task)[0].split(",")[0]
+    return {
+        "id": str(sample["doc"].get("id", sample["doc_id"])),
+        "prompt": sample["arguments"][0][0],
+        "loglikelihoods": [response[0] for response in sample["filtered_resps"]],
+        "tokens": 0,
+        "forward_passes": 0,
+        "prefill_passes": 0,
+        "truncated": False,
+        "correct": float(sample[metric]),
+    }
+
+
+def _write_lines(lines: Sequence[dict[str, Any]], output: Path) -> None:
+    write_text(output / GENERATIONS_NAME, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

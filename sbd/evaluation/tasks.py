@@ -1,0 +1,73 @@
+"""What the task files in experiments/tasks refer to: reading problems, running code, making choices.
+
+lm-eval calls ``custom_dataset`` with the task's metadata; ``data`` there is the path of the problems (JSONL), which
+``sbd.evaluation`` sets. Reading the file here rather than through the datasets library keeps the order of the file,
+writes no cache, and turns a damaged file into one clear line.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+from sbd.data import read_problems
+from sbd.errors import UserError
+from sbd.problems.word_problems import LARGEST
+from sbd.sandbox import STATUSES, Limits, check_function
+
+_CHOICES = 4
+
+
+def problems(data: str, **metadata: Any) -> dict[str, list[dict[str, Any]]]:
+    """The problems of the file ``data`` as the test split; every one needs an answer to be scored by."""
+    found = read_problems(data)
+    for number, problem in enumerate(found, 1):
+        if not isinstance(problem.get("answer"), str):
+            raise UserError(f"{data}, line {number}: no answer to score against; make the file again")
+    return {"test": found}
+
+
+def functions(data: str, **metadata: Any) -> dict[str, list[dict[str, Any]]]:
+    """The problems of the file ``data``, each with an entry point and tests."""
+    found = read_problems(data)
+    for number, problem in enumerate(found, 1):
+        if not problem.get("entry_point") or not problem.get("tests"):
+            raise UserError(f"{data}, line {number}: no entry_point or no tests; make the file again")
+    return {"test": found}
+
+
+def run_tests(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
+    """pass@1 of one generated body, run in the sandbox, and how it ended: 1.0 for one of the statuses."""
+    outcome = check_function(doc["prompt"] + results[0], doc["entry_point"], doc["tests"], Limits())
+    return {"pass_at_1": float(outcome.passed), **{status: float(outcome.status == status) for status in STATUSES}}
+
+
+def next_steps(data: str, **metadata: Any) -> dict[str, list[dict[str, Any]]]:
+    """Multiple choice from worked solutions: which of four continuations is the next step (or the answer).
+
+    The wrong ones are the right one with another result. Which step is asked for depends only on the problem's id.
+    """
+    return {"test": [_choice(problem) for problem in problems(data)["test"]]}
+
+
+def _choice(problem: dict[str, Any]) -> dict[str, Any]:
+    draw = random.Random(f"next step {problem['id']}")
+    steps = re.findall(r".+?\.(?=\s|$)\s*", problem["solution"], flags=re.S)
+    asked = draw.randrange(len(steps))
+    before, gold = "".join(steps[:asked]), steps[asked]
+    # A space or newline belongs to what follows it, so that the words are cut into tokens as in training.
+    stripped = before.rstrip()
+    gold = before[len(stripped) :] + gold.rstrip()
+    head, separator, tail = gold.rpartition(" is " if asked == len(steps) - 1 else " = ")
+    result = int(re.findall(r"\d+", tail)[0])
+    others = [number for number in range(LARGEST + 1) if number not in (result, 1)]
+    numbers = [result, *draw.sample(others, _CHOICES - 1)]
+    draw.shuffle(numbers)
+    choices = [head + separator + re.sub(rf"\b{result}\b", str(number), tail) for number in numbers]
+    return {
+        "id": problem["id"],
+        "prompt": problem["prompt"] + stripped,
+        "choices": choices,
+        "label": numbers.index(result),
+    }

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from synthetic import TINY, records, tiny
+
+from paper_figures import inputs, table1, tables
+from paper_figures.labels import GAMMA, TIMES
+from sbd.config import Experiment
+from sbd.errors import UserError
+
+
+def cells(text: str) -> list[list[str]]:
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_cells_are_the_records(tmp_path: Path) -> None:
+    frame = records(tiny())
+    frame.to_csv(tmp_path / "records.csv", index=False)
+    paths = table1.main(
+        ["--experiment", str(TINY), "--records", str(tmp_path / "records.csv"), "--output", str(tmp_path / "tables")]
+    )
+    assert [path.name for path in paths] == ["table1.csv", "table1.md", "table1.tex"]
+    numbers = pd.read_csv(paths[0])
+    assert list(numbers.columns) == inputs.COLUMNS
+    assert len(numbers) == 2 * 4 * 2
+    header, _, *rows = cells(paths[1].read_text())
+    assert header == [
+        "model",
+        "training loss",
+        "sampling",
+        "average speed-up",
+        "tiny GSM (n = 500)",
+        "tiny code (n = 500)",
+    ]
+    assert [row[1:3] for row in rows[:4]] == [
+        ["NTP", "NTP"],
+        ["SBD", "NTP"],
+        ["SBD", f"{GAMMA}_high = 0.35"],
+        ["SBD", f"{GAMMA}_low = 0.1"],
+    ]
+    # The last row by hand.
+    low = frame[(frame["model"] == "qwen3-tiny") & (frame["decoder"] == "gamma_0.1")].set_index("benchmark")
+    both = [low.loc[name] for name in ("tiny_gsm", "tiny_code")]
+    speeds = [row["tokens_per_forward"] for row in both]
+    scores = [f"{row['score']:.1f} [{row['score_low']:.1f}, {row['score_high']:.1f}]" for row in both]
+    expected = [f"{score} ({speed:.2f}{TIMES})" for score, speed in zip(scores, speeds, strict=True)]
+    assert rows[-1] == ["Qwen3 0.9M", "SBD", f"{GAMMA}_low = 0.1", f"{sum(speeds) / 2:.2f}{TIMES}", *expected]
+    assert rows[0][3] == f"1{TIMES}"
+    assert TIMES not in rows[0][4]
+    tex = paths[2].read_text()
+    assert r"$\gamma_{\mathrm{low}}$ = 0.1" in tex
+    assert tex.count(r"\midrule") == 2
+    assert "**" not in paths[1].read_text()
+    assert "textbf" not in tex
+
+
+def test_not_asked_for_is_a_dash_and_has_no_average() -> None:
+    raw = tiny().model_dump()
+    raw["evaluations"][1]["benchmarks"] = ["tiny_gsm"]
+    experiment = Experiment.model_validate(raw)
+    _, text, _ = table1.build(experiment, records(experiment))
+    assert list(text.rows[3][3:]) == [table1.ABSENT, text.rows[3][4], table1.ABSENT]
+    assert text.rows[3][4][0].isdigit()
+
+
+def test_a_partial_table_says_so() -> None:
+    frame = records(tiny())
+    frame = frame.loc[~((frame["decoder"] == "gamma_0.1") & (frame["benchmark"] == "tiny_code"))]
+    with pytest.raises(UserError, match=r"llama-tiny/sbd/gamma_0\.1/tiny_code"):
+        table1.build(tiny(), frame)
+    _, text, paper = table1.build(tiny(), frame, partial=True)
+    assert text.rows[3][3] == text.rows[3][5] == "missing"
+    assert "PARTIAL: 2 evaluations are missing (llama-tiny/sbd/gamma_0.1/tiny_code" in text.caption
+    assert "PARTIAL" in paper.caption
+
+
+def test_a_mistake_is_one_line_and_status_2(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "paper_figures.table1", "--experiment", str(TINY), "--output", str(tmp_path)]
+    done = subprocess.run([*command, "--records", "nowhere.csv"], capture_output=True, text=True, cwd=TINY.parents[1])
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["error: no such file: nowhere.csv; run `python -m sbd collect`"]
+
+
+def test_tex_escapes_what_it_must() -> None:
+    layout = tables.Layout(["a_b", "50% & more"], [["x#1", "gamma_low = 0.1"]], "Caption.", groups=[1])
+    text = tables.to_tex(layout)
+    assert r"a\_b & 50\% \& more \\" in text
+    assert r"x\#1 & $\gamma_{\mathrm{low}}$ = 0.1 \\" in text
