@@ -12,6 +12,7 @@ CORES ?= all
 DATA ?= data
 
 SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export PYTHON
 # Settings of the user's other Pythons have no place in .venv.
@@ -19,11 +20,13 @@ unexport PYTHONPATH PYTHONHOME
 
 ENVIRONMENT := .venv/requirements.lock
 SNAKEMAKE := snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules
+# What Snakemake says of its own doings; left are the lines of the jobs, the share that is done, and errors.
+CHATTER := '^(Select jobs|Execute [0-9]+ jobs|Finished jobid|Assuming unrestricted|Using shell|Conda environments|\[[A-Z][a-z]{2} |Complete log)'
 
 # $(call replicate,SCALE,more --config values): run the workflow of an experiment and its report, and say where they are.
 define replicate
-	$(SNAKEMAKE) --config experiment=experiments/$(1).yaml $(2)
-	$(SNAKEMAKE) --config experiment=experiments/$(1).yaml $(2) --report results/$(1)/report.html 2>/dev/null
+	@$(SNAKEMAKE) --config experiment=experiments/$(1).yaml $(2) 2>&1 | grep --line-buffered -vE $(CHATTER)
+	@$(SNAKEMAKE) --config experiment=experiments/$(1).yaml $(2) --report results/$(1)/report.html --quiet all
 	@echo
 	@echo "Table:  results/$(1)/tables/table1.md (also .csv, .tex)"
 	@echo "Figure: results/$(1)/figures/pareto.pdf (also .png)"
