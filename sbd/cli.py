@@ -130,6 +130,7 @@ def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
     _known(options, "run", experiment.runs)
     _known(options, "decoder", experiment.decoders)
     _known(options, "benchmark", experiment.benchmarks)
+    os.environ["TQDM_DISABLE"] = "1"  # lm-eval's own bars; ours ask to be shown. tqdm reads it when it is imported
     _set_threads(options.threads)
     from sbd.steps import evaluate
 

@@ -23,7 +23,7 @@ class _Lines:
 def progress(total: int, label: str, initial: int = 0, unit: str = "step") -> tqdm[Any]:
     """A tqdm bar to call ``update`` and ``set_postfix_str`` on."""
     if sys.stderr.isatty():
-        return tqdm(total=total, desc=label, initial=initial, unit=unit, dynamic_ncols=True)
+        return tqdm(total=total, desc=label, initial=initial, unit=unit, dynamic_ncols=True, disable=False)
     form = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed} gone, {remaining} left]{postfix}"
     return tqdm(
         total=total,
@@ -31,6 +31,7 @@ def progress(total: int, label: str, initial: int = 0, unit: str = "step") -> tq
         initial=initial,
         unit=unit,
         file=_Lines(),
+        disable=False,
         mininterval=15,
         maxinterval=30,
         bar_format=form,  # type: ignore[arg-type]

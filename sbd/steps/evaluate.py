@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from sbd import evaluation
 from sbd.config import Experiment, fingerprint
 from sbd.errors import UserError
@@ -13,6 +15,7 @@ def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchma
     checkpoint = experiment.run_folder(model, run_name) / "checkpoint"
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"run {run_name!r} of {model!r} has no checkpoint at {checkpoint}; train it first")
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     config = experiment.benchmarks[benchmark]
     record = evaluation.evaluate(
         checkpoint,

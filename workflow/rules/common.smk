@@ -20,7 +20,8 @@ except UserError as error:
     sys.exit(f"snakemake: error: {error}")
 
 # The python that runs snakemake also runs the steps, whether its environment is activated or not.
-shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+# A prefix replaces Snakemake's own, which makes a failure at the head of a pipe count.
+shell.prefix(f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
 
 
 def one_of(names):

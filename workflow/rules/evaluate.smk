@@ -19,7 +19,7 @@ rule evaluate:
             EXPERIMENT.decoders[wildcards.decoder],
             EXPERIMENT.benchmarks[wildcards.benchmark],
         ),
-        code=code_fingerprint("sbd.steps.evaluate", "sbd.tasks", "sbd._sandbox_child"),
+        code=code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child"),
     shell:
         "OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment {params.experiment:q}"
         " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"

@@ -1,0 +1,68 @@
+# make          the replication on this machine: models, table, figure and report of experiments/tiny.yaml
+# make test     all tests, with lint, format and types
+# make smoke    the same workflow in a few minutes; its numbers mean nothing
+# make gsm8k    the same workflow on GSM8K; DATA=FOLDER holds gsm8k_train.jsonl and gsm8k_test.jsonl
+# make reference  copy the results of `make` to results/reference and show them in README.md
+# make lock     choose the newest versions that pyproject.toml allows and write requirements.lock
+# make clean    delete the results of tiny and smoke
+# PYTHON=python3.12 chooses the Python that .venv is made with, CORES=4 how many cores the workflow uses.
+
+PYTHON ?= python3
+CORES ?= all
+DATA ?= data
+
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export PYTHON
+# Settings of the user's other Pythons have no place in .venv.
+unexport PYTHONPATH PYTHONHOME
+
+ENVIRONMENT := .venv/requirements.lock
+SNAKEMAKE := snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules
+# What Snakemake says of its own doings; left are the lines of the jobs, the share that is done, and errors.
+CHATTER := '^(Select jobs|Execute [0-9]+ jobs|Finished jobid|Assuming unrestricted|Using shell|Conda environments|\[[A-Z][a-z]{2} |Complete log)'
+
+# $(call replicate,SCALE,more --config values): run the workflow of an experiment and its report, and say where they are.
+define replicate
+	@$(SNAKEMAKE) --config experiment=experiments/$(1).yaml $(2) 2>&1 | grep --line-buffered -vE $(CHATTER)
+	@$(SNAKEMAKE) --config experiment=experiments/$(1).yaml $(2) --report results/$(1)/report.html --quiet all
+	@echo
+	@echo "Table:  results/$(1)/tables/table1.md (also .csv, .tex)"
+	@echo "Figure: results/$(1)/figures/pareto.pdf (also .png)"
+	@echo "Report: results/$(1)/report.html (one file, opens in a browser without a network)"
+endef
+
+.PHONY: tiny smoke gsm8k test lint lock reference clean
+.DEFAULT_GOAL := tiny
+
+tiny: $(ENVIRONMENT)
+	$(call replicate,tiny)
+
+smoke: $(ENVIRONMENT)
+	$(call replicate,smoke)
+
+gsm8k: $(ENVIRONMENT)
+	$(call replicate,gsm8k,data=$(DATA))
+
+test: lint
+	python -m pytest
+
+lint: $(ENVIRONMENT)
+	ruff check .
+	ruff format --check .
+	snakefmt --check .
+	basedpyright
+
+reference: tiny
+	python workflow/reference.py tiny
+
+$(ENVIRONMENT): requirements.lock
+	@workflow/environment.sh
+
+lock:
+	$(PYTHON) -m pip install --quiet --dry-run --ignore-installed --report - ".[dev]" \
+		| $(PYTHON) workflow/write_lock.py requirements.lock
+
+clean:
+	rm -rf results/tiny results/smoke
