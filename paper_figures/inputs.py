@@ -26,12 +26,15 @@ COLUMNS = [
     "tokens_per_second",
 ]
 """Of records.csv and table1.csv. Scores in percent; low and high are the 95% interval over problems."""
+SPEEDS = ["tokens_per_forward", "tokens_per_second"]
 
 
-def read_csv(path: str | Path, columns: Sequence[str], text: Sequence[str], how: str) -> pd.DataFrame:
+def read_csv(
+    path: str | Path, columns: Sequence[str], text: Sequence[str], how: str, empty: Sequence[str] = ()
+) -> pd.DataFrame:
     """A CSV file with at least ``columns``; those not in ``text`` are finite numbers. Raises UserError.
 
-    how: what to run to get the file, for the error message.
+    how: what to run to get the file, for the error message. empty: columns that may have empty fields (NaN).
     """
     path = Path(path)
     try:
@@ -43,18 +46,22 @@ def read_csv(path: str | Path, columns: Sequence[str], text: Sequence[str], how:
     if missing := [name for name in columns if name not in frame.columns]:
         raise UserError(f"{path}: column {', '.join(missing)} is missing; {how}")
     for name in columns:
+        blank = frame[name].isna().to_numpy() if name in empty else np.zeros(len(frame), bool)
         if name not in text:
             frame[name] = pd.to_numeric(frame[name], errors="coerce")
         values = frame[name].to_numpy()
         bad = pd.isna(values) if name in text else ~np.isfinite(values.astype(float))
-        if bad.any():
+        if (bad := bad & ~blank).any():
             raise UserError(f"{path}, line {int(np.flatnonzero(bad)[0]) + 2}: {name} is not a value; {how}")
     return frame
 
 
 def read_records(path: str | Path) -> pd.DataFrame:
-    """The rows of ``records.csv``, one per evaluation, checked. Raises UserError."""
-    frame = read_csv(path, COLUMNS, KEY, "run `python -m sbd collect`")
+    """The rows of ``records.csv``, one per evaluation, checked. Raises UserError.
+
+    A likelihood task generates nothing, so its tokens per forward and per second are NaN.
+    """
+    frame = read_csv(path, COLUMNS, KEY, "run `python -m sbd collect`", empty=SPEEDS)
     frame["n"] = frame["n"].astype(int)
 
     def refuse(bad: np.ndarray, what: str) -> None:
@@ -76,19 +83,25 @@ def read_records(path: str | Path) -> pd.DataFrame:
 
 
 def rows_of(
-    records: pd.DataFrame, experiment: Experiment, arms: Iterable[Arm], partial: bool = False
+    records: pd.DataFrame,
+    experiment: Experiment,
+    arms: Iterable[Arm],
+    partial: bool = False,
+    benchmarks: Sequence[str] | None = None,
+    speed: bool = True,
 ) -> tuple[pd.DataFrame, list[str]]:
     """The rows of some arms in the order model, arm, benchmark, and the jobs among them that have no row.
 
-    Takes the jobs that the experiment asks for. A missing job raises UserError unless ``partial``. All rows of a
-    benchmark must have one n, or they would not compare like with like.
+    Takes the jobs that the experiment asks for, on ``benchmarks`` (all by default; with ``speed`` those alone that
+    generate text). A missing job raises UserError unless ``partial``. All rows of a benchmark must have one n, or they
+    would not compare like with like.
     """
     wanted = experiment.jobs()
     jobs = [
         (model, arm.run, arm.decoder, benchmark)
         for model in experiment.models
         for arm in arms
-        for benchmark in experiment.benchmarks
+        for benchmark in benchmarks or experiment.benchmarks
         if (model, arm.run, arm.decoder, benchmark) in wanted
     ]
     jobs = list(dict.fromkeys(jobs))
@@ -103,6 +116,8 @@ def rows_of(
             "or take what there is with --partial"
         )
     rows = found.loc[[job for job in jobs if job in found.index]].reset_index(drop=True)
+    if speed:
+        rows = rows.loc[rows["tokens_per_forward"].notna()].reset_index(drop=True)
     if rows.empty:
         raise UserError("none of the wanted evaluations has a record; run them and then `python -m sbd collect`")
     for benchmark, counts in rows.groupby("benchmark")["n"]:

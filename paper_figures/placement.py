@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Bbox
 
@@ -40,8 +41,9 @@ def place_labels(
     so draw everything else before.
     """
     figure = axes.figure
-    FigureCanvasAgg(figure).draw()  # type: ignore[arg-type]
-    figure.set_layout_engine("none")  # type: ignore[union-attr]
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):  # type: ignore[union-attr]
+        FigureCanvasAgg(figure).draw()  # type: ignore[arg-type]
+        figure.set_layout_engine("none")  # type: ignore[union-attr]
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     pixel = figure.dpi / 72  # type: ignore[operator]
     inside = axes.get_window_extent(renderer).padded(2 * pixel)

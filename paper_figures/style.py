@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,8 +43,9 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 def note(figure: Figure, text: str, warning: str | None = None) -> None:
     """A line below the figure: scale, counts, what the bars mean; and, in bold, what is missing from it."""
-    if warning:
-        text = f"{text}\n{warning}"
+    # A character of this size is about a twentieth of an inch wide.
+    width = int(figure.get_figwidth() * 21)
+    text = "\n".join(line for part in (text, warning) if part for line in textwrap.wrap(part, width))
     figure.supxlabel(text, fontsize=6, color="#A00000" if warning else "#606060", x=0.995, ha="right")
 
 

@@ -20,11 +20,10 @@ class SlotLayer(CacheLayerMixin):
     def __init__(self, owner: SlotCache, shape: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device):
         super().__init__()
         self.owner = owner
-        self.keys: Tensor
-        self.values: Tensor
         # Zeros, not empty memory: a hidden slot has weight 0, and 0 times a stray NaN would still be NaN.
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.stored_keys = torch.zeros(shape, dtype=dtype, device=device)
+        self.stored_values = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys, self.values = self.stored_keys, self.stored_values
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -34,13 +33,15 @@ class SlotLayer(CacheLayerMixin):
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         """Store [batch, kv_heads, query, head_dim] at the slots of this pass; returns the first ``view`` slots."""
-        view = self.owner.view
-        stored = []
-        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
-            rows = states.transpose(1, 2).reshape(-1, states.shape[1] * states.shape[3])
-            buffer.view(-1, rows.shape[1]).index_copy_(0, self.owner.flat_slots, rows)
-            stored.append(buffer[:, :view].transpose(1, 2))
-        return stored[0], stored[1]
+        keys, values = self.store(key_states.transpose(1, 2), value_states.transpose(1, 2))
+        return keys.transpose(1, 2), values.transpose(1, 2)
+
+    def store(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store [batch, query, kv_heads, head_dim]; returns the first ``view`` slots, laid out the same way."""
+        view, slots = self.owner.view, self.owner.flat_slots
+        for buffer, states in ((self.stored_keys, keys), (self.stored_values, values)):
+            buffer.flatten(2).flatten(0, 1).index_copy_(0, slots, states.reshape(slots.shape[0], -1))
+        return self.stored_keys[:, :view], self.stored_values[:, :view]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys that ``update`` returns."""
@@ -82,5 +83,5 @@ class SlotCache(Cache):
 
     def committed(self, layer: int, row: int, length: int) -> tuple[Tensor, Tensor]:
         """Keys and values [kv_heads, length, head_dim] of the first ``length`` tokens of a row."""
-        stored = self.slot_layers[layer]
-        return stored.keys[row, :length].transpose(0, 1), stored.values[row, :length].transpose(0, 1)
+        of = self.slot_layers[layer]
+        return of.stored_keys[row, :length].transpose(0, 1), of.stored_values[row, :length].transpose(0, 1)

@@ -73,7 +73,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, split_digits: bool = 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
     """Token ids of a prompt, with exactly one BOS in front (none where the tokenizer has no BOS)."""
     ids = _encode(tokenizer, prompt)
-    bos = tokenizer.bos_token_id
+    bos: Any = tokenizer.bos_token_id
     if not ids:
         raise UserError("the prompt is empty; give it at least one character")
     return ids if bos is None else [bos, *ids]

@@ -49,12 +49,13 @@ def create(architecture: str, shape: dict[str, Any], tokenizer: PreTrainedTokeni
 
 def attach_mask_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Check the mask token of ``tokenizer`` against ``model`` and write its id into the model's configuration."""
-    mask = tokenizer.mask_token_id
+    mask: Any = tokenizer.mask_token_id
     if mask is None:
         raise UserError(
             "the tokenizer has no mask token; train or prepare the model with `python -m sbd` so that it gets one"
         )
-    rows = model.get_input_embeddings().weight.shape[0]
+    embedding: Any = model.get_input_embeddings()
+    rows = embedding.weight.shape[0]
     if not 0 <= mask < rows:
         raise UserError(
             f"mask token id {mask} is outside the embedding of {rows} rows; resize it or choose a reserved id"

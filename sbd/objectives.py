@@ -83,6 +83,7 @@ class Objective(nn.Module):
         chosen = labels != IGNORE
         rows, targets = hidden[chosen], labels[chosen]
         head = self.model.get_output_embeddings()
+        assert head is not None
         with torch.set_grad_enabled(torch.is_grad_enabled() and weight != 0):
             total = token_losses(rows, head, targets, self.chunk_size).sum()
         return total, chosen.sum()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import shutil
+import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -105,7 +107,11 @@ def train(
     identity = {"settings": asdict(settings), "noise": asdict(noise), "data": rows.manifest}
     step = _resume(output, identity, objective, optimizer, accelerator)
     metrics = _Metrics(output / "metrics.jsonl", step, accelerator.is_main_process)
-    special = {"mask_id": tokenizer.mask_token_id, "pad_id": tokenizer.pad_token_id, "eos_id": tokenizer.eos_token_id}
+    special: dict[str, Any] = {
+        "mask_id": tokenizer.mask_token_id,
+        "pad_id": tokenizer.pad_token_id,
+        "eos_id": tokenizer.eos_token_id,
+    }
     bar = progress(settings.steps, label, initial=step)
     started = time.perf_counter()
     module.train()
@@ -124,7 +130,7 @@ def train(
                 # Data-parallel wrappers average gradients over ranks; the counts are already global.
                 accelerator.backward(objective.total(losses, counts, settings.normalization) * ranks)
             sums += torch.stack([losses.ntp.detach(), losses.block.detach()])
-        norm = accelerator.clip_grad_norm_(module.parameters(), settings.max_grad_norm)
+        norm: Any = accelerator.clip_grad_norm_(module.parameters(), settings.max_grad_norm)
         _refuse_nan(sums, norm, step, output)
         optimizer.step()
         optimizer.zero_grad()
@@ -197,8 +203,8 @@ def _no_sync_unless(last: bool, accelerator: Accelerator, module: torch.nn.Modul
     return nullcontext() if last else accelerator.no_sync(module)
 
 
-def _refuse_nan(sums: Tensor, norm: Tensor | float | None, step: int, output: Path) -> None:
-    values = [*sums.tolist(), float(norm if norm is not None else 0.0)]
+def _refuse_nan(sums: Tensor, norm: Tensor | float, step: int, output: Path) -> None:
+    values = [*sums.tolist(), float(norm)]
     if not all(math.isfinite(value) for value in values):
         raise UserError(
             f"the loss or gradient is not finite at step {step} (NTP sum {values[0]}, block sum {values[1]}, gradient "
@@ -245,9 +251,13 @@ def _resume(
     path = output / "state" / "latest.pt"
     if not path.exists():
         return 0
-    state = torch.load(path, map_location=accelerator.device, weights_only=True)
+    try:
+        state = torch.load(path, map_location=accelerator.device, weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"cannot read the saved state {path} ({reason}); delete it to train from the start") from None
     if json.dumps(state["identity"], sort_keys=True) != json.dumps(identity, sort_keys=True):
-        # Other settings make another run: its state is of no use to this one.
+        print(f"{path} belongs to other settings or data; training starts from the first step", file=sys.stderr)
         return 0
     objective.model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])

@@ -73,7 +73,7 @@ def test_prepared_rows_give_the_documents_back(tokenizer, tmp_path: Path) -> Non
     manifest = data.prepare([source], tmp_path / "packed", tokenizer, 64, seed=3)
     rows = data.PackedRows(tmp_path / "packed")
     documents = [document for index in range(len(rows)) for document in rows[index]]
-    texts = {rows.tokenizer.decode(document.tokens[1:-1]) for document in documents}
+    texts = {str(rows.tokenizer.decode(document.tokens[1:-1])) for document in documents}
     assert texts == {problem["prompt"] + problem["solution"] for problem in PROBLEMS}
     assert sorted(document.sample for document in documents) == list(range(20))
     assert manifest["tokens"] == sum(len(document.tokens) for document in documents)

@@ -111,18 +111,26 @@ def test_accumulation_over_micro_batches_changes_nothing(rows, tokenizer, tmp_pa
         torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
 
 
-def test_a_state_of_other_settings_is_not_resumed(rows, tokenizer, tmp_path: Path) -> None:
+def test_a_state_of_other_settings_is_not_resumed(rows, tokenizer, tmp_path: Path, capsys) -> None:
     state = tmp_path / "state" / "latest.pt"
     state.parent.mkdir()
     torch.save({"step": 7, "identity": {"other": 1}, "model": {}, "optimizer": {}}, state)
     run(rows, tokenizer, tmp_path)
     assert metrics(tmp_path)[0]["step"] == 1
+    assert "other settings" in capsys.readouterr().err
+
+
+def test_a_damaged_state_is_named(rows, tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "latest.pt").write_bytes(b"PK\x03\x04 half a file")
+    with pytest.raises(UserError, match=r"cannot read the saved state .*latest\.pt"):
+        run(rows, tokenizer, tmp_path)
 
 
 def test_nan_stops_with_one_line_and_no_checkpoint(rows, tokenizer, tmp_path: Path) -> None:
     model = random_model("llama", tokenizer)
     with torch.no_grad():
-        model.get_input_embeddings().weight[5] = float("nan")
+        next(model.parameters())[5] = float("nan")
     with pytest.raises(UserError, match="not finite at step 0") as error:
         train(model, tokenizer, rows, tmp_path, SETTINGS, NOISE)
     assert "\n" not in str(error.value)

@@ -18,7 +18,7 @@ def prefill(engine: Engine, rows: Rows) -> Tensor:
     """
     width = max(rows.request.lengths)
     slots = torch.arange(width, device=rows.start.device).expand(rows.batch, -1)
-    return engine.forward(rows.sequence[:, :width], slots, None, view=width)
+    return engine.forward(rows.sequence[:, :width], slots, "causal", view=width)
 
 
 def decode(engine: Engine, rows: Rows) -> None:
@@ -40,4 +40,4 @@ def decode(engine: Engine, rows: Rows) -> None:
         query, row = position, torch.zeros_like(position)
         newest += 1
         tokens = rows.sequence.gather(1, query)
-        hidden = engine.forward(tokens, query, None if equal else query + 1, view=newest)
+        hidden = engine.forward(tokens, query, "all" if equal else query + 1, view=newest)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from sbd.cache import SlotCache
+from sbd.decoding.forward import DirectForward, is_supported
 
 
 class Engine:
@@ -14,46 +17,56 @@ class Engine:
 
     Every query of a pass sees a prefix of its row's slots (``limit``), and may also see an interval of slots of its own
     (``own``). With slot = position that covers causal tokens, blocks of masks, and groups of masks behind drafts.
+    ``direct`` False calls the model's own forward even where `sbd.decoding.forward` knows its layers.
     """
+
+    direct = True
 
     def __init__(self, model: PreTrainedModel, batch: int, capacity: int, forbidden: list[int]):
         self.model = model
         self.device = model.device
         self.cache = SlotCache(model.config, batch, capacity, model.dtype, self.device)
+        self.run = DirectForward(model, self.cache) if self.direct and is_supported(model) else None
         self.slots = torch.arange(capacity, device=self.device)
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
+        self.hidden_mask = torch.tensor(-torch.inf, dtype=model.dtype, device=self.device)
+        self.seen_mask = torch.tensor(0.0, dtype=model.dtype, device=self.device)
         self.passes = 0
 
     def forward(
         self,
         tokens: Tensor,
         slots: Tensor,
-        limit: Tensor | None,
+        limit: Tensor | Literal["causal", "all"],
         view: int,
         positions: Tensor | None = None,
         own: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Hidden states [batch, query, hidden] of one pass.
 
-        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i. ``limit`` None means
-        token-causal over the whole view. ``view`` bounds the slots that any query of interest attends to. ``positions``
-        default to the slots. ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
+        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i. "causal" is for a pass over
+        the whole view from slot 0, "all" for queries that see the whole view. ``view`` bounds the slots that any query
+        of interest attends to. ``positions`` default to the slots. ``own`` = (low, high), each [batch, query]: slots
+        low <= j < high are attended to as well.
         """
         self.passes += 1
         self.cache.place(slots, view)
+        positions = slots if positions is None else positions
         mask = None
-        if limit is not None:
+        if isinstance(limit, Tensor):
             keys = self.slots[:view]
             mask = keys < limit[..., None]
             if own is not None:
                 mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
             mask = mask[:, None]
+        if self.run is not None:
+            # Added to the scores as it is; a boolean mask would be turned into this once per layer.
+            added = None if mask is None else torch.where(mask, self.seen_mask, self.hidden_mask)
+            return self.run(tokens, positions, added, causal=mask is None and limit == "causal")
+        if mask is None and limit == "all" and slots.shape[1] > 1:  # without a mask it would take a pass for causal
+            mask = torch.ones((1, 1, slots.shape[1], view), dtype=torch.bool, device=self.device)
         return self.model.model(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=slots if positions is None else positions,
-            cache=self.cache,
-            use_cache=True,
+            input_ids=tokens, attention_mask=mask, position_ids=positions, cache=self.cache, use_cache=True
         ).last_hidden_state
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:

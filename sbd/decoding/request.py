@@ -183,7 +183,7 @@ def _check_length(model: PreTrainedModel, prompt: int, new: int, margin: int, ca
         )
     if cache_length is not None and prompt + new + margin > cache_length:
         raise UserError(
-            f"a prompt of {prompt} tokens, {new} new ones and {margin} slots of work exceed the cache of {cache_length}; "
+            f"a prompt of {prompt}, {new} new tokens and {margin} slots of work exceed the cache of {cache_length}; "
             "make cache_length larger, or the prompt, max_new_tokens or block_size smaller"
         )
 
@@ -200,7 +200,7 @@ def _check_sampler(model: PreTrainedModel, decoder: Decoder) -> None:
         raise UserError(f"the sampler {decoder.sampler!r} must return a bool tensor of shape [batch, k]")
     if not bool(reveal.any()):
         raise UserError(
-            f"the sampler {decoder.sampler!r} revealed nothing in a block of masks; it must reveal at least one"
+            f"the sampler {decoder.sampler!r} reveals nothing in a block of masks; it must reveal one or more"
         )
 
 

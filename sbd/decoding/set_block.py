@@ -46,7 +46,8 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
         rows.is_block_start.scatter_(1, block[:, None], True)
         slots = length[:, None] + width[: high + commit if fused else high]
         limit = torch.where(slots < block[:, None], slots + 1, (block + size)[:, None])
-        hidden = engine.forward(rows.sequence.gather(1, slots), slots, limit, view)
+        alone = rows.batch == 1 and commit == 0 and low == high  # one whole block: nothing is hidden
+        hidden = engine.forward(rows.sequence.gather(1, slots), slots, "all" if alone else limit, view)
         rows.pass_number += 1
 
         committing = block > length

@@ -208,8 +208,9 @@ class SBDLM(TemplateLM):
 
         The text of a request depends on its place in the list, for the seed, but not on the batch it is in.
         """
-        prompts = [self.tok_encode(request.args[0]) for request in requests]
-        settings = [GenerationSettings.of(request.args[1], self.max_gen_toks, self.seed) for request in requests]
+        arguments: list[Any] = [request.args for request in requests]
+        prompts = [self.tok_encode(context) for context, _ in arguments]
+        settings = [GenerationSettings.of(given, self.max_gen_toks, self.seed) for _, given in arguments]
         self._check_lengths(prompts, settings)
         self.statistics = [{} for _ in requests]
         groups: dict[GenerationSettings, list[int]] = {}

@@ -54,6 +54,7 @@ def load_task(task: str | Path, data: str | Path) -> Task:
     if not Path(task).is_file():
         near = ", ".join(sorted(path.name for path in Path(task).parent.glob("*.yaml"))) or "none"
         raise UserError(f"no such task file: {task}; task files there: {near}")
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # its warnings are about its own command line
     manager = TaskManager(include_defaults=False, metadata={"data": str(data)})
     loaded = list(manager.load(str(task))["tasks"].values())
     if len(loaded) != 1 or "score" not in (loaded[0].config.metadata or {}):
@@ -158,7 +159,6 @@ def _run_task(lm: LM, task: Task, limit: int | None, score: bool) -> list[dict[s
     if not score:
         task.override_metric("bypass")
     task.set_fewshot_seed(seed=0)
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     task_name = task.task_name
     results: Any = evaluator.evaluate(lm, {task_name: task}, limit=limit, bootstrap_iters=0, log_samples=True)
     samples = results["samples"][task_name]
@@ -214,4 +214,12 @@ def _write_lines(lines: Sequence[dict[str, Any]], output: Path) -> None:
 
 
 def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    """The GPU, or the processor as Linux names it: a time means nothing without it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return device.type
+    return f"{device.type}: {name}"

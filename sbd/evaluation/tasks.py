@@ -19,22 +19,31 @@ from sbd.sandbox import STATUSES, Limits, check_function
 _CHOICES = 4
 
 
-def problems(data: str, **metadata: Any) -> dict[str, list[dict[str, Any]]]:
+class Documents(list[dict[str, Any]]):
+    """Problems as lm-eval wants a data set: a sequence that also names its columns."""
+
+    @property
+    def features(self) -> dict[str, None]:
+        """The columns of the first problem."""
+        return dict.fromkeys(self[0])
+
+
+def problems(data: str, **metadata: Any) -> dict[str, Documents]:
     """The problems of the file ``data`` as the test split; every one needs an answer to be scored by."""
     found = read_problems(data)
     for number, problem in enumerate(found, 1):
         if not isinstance(problem.get("answer"), str):
             raise UserError(f"{data}, line {number}: no answer to score against; make the file again")
-    return {"test": found}
+    return {"test": Documents(found)}
 
 
-def functions(data: str, **metadata: Any) -> dict[str, list[dict[str, Any]]]:
+def functions(data: str, **metadata: Any) -> dict[str, Documents]:
     """The problems of the file ``data``, each with an entry point and tests."""
     found = read_problems(data)
     for number, problem in enumerate(found, 1):
         if not problem.get("entry_point") or not problem.get("tests"):
             raise UserError(f"{data}, line {number}: no entry_point or no tests; make the file again")
-    return {"test": found}
+    return {"test": Documents(found)}
 
 
 def run_tests(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
@@ -43,12 +52,12 @@ def run_tests(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
     return {"pass_at_1": float(outcome.passed), **{status: float(outcome.status == status) for status in STATUSES}}
 
 
-def next_steps(data: str, **metadata: Any) -> dict[str, list[dict[str, Any]]]:
+def next_steps(data: str, **metadata: Any) -> dict[str, Documents]:
     """Multiple choice from worked solutions: which of four continuations is the next step (or the answer).
 
     The wrong ones are the right one with another result. Which step is asked for depends only on the problem's id.
     """
-    return {"test": [_choice(problem) for problem in problems(data)["test"]]}
+    return {"test": Documents(_choice(problem) for problem in problems(data)["test"])}
 
 
 def _choice(problem: dict[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def generate(seed: int, count: int) -> list[dict[str, Any]]:
 
     Each is ``{"id", "prompt", "solution", "answer", "entry_point", "tests"}``: the prompt is a comment and the ``def``
     line, the solution the body, ``tests`` a list of ``[arguments, expected]``. Raises UserError when ``count`` is more
-    than there are functions (some 70,000).
+    than there are functions (some 50,000).
     """
     draw = random.Random(f"tiny_code {seed}")
     problems: list[dict[str, Any]] = []
@@ -110,6 +110,8 @@ def _condition(draw: random.Random) -> _Condition:
 def _choose_between(draw: random.Random) -> tuple[Any, dict[str, Any]]:
     """If a condition holds then one operation, else another."""
     condition, yes, no = _condition(draw), _one_operation(draw), _one_operation(draw)
+    while no == yes:
+        no = _one_operation(draw)
     description = draw.choice(
         (
             "Return x {yes} if x {is_}, else x {no}.",
@@ -128,7 +130,12 @@ def _choose_between(draw: random.Random) -> tuple[Any, dict[str, Any]]:
     true_at = [x for x in range(21) if condition.holds(x)]
     false_at = [x for x in range(21) if not condition.holds(x)]
     arguments = draw.sample(true_at, 3) + draw.sample(false_at, _TESTS - 3)
-    meaning = ("between", condition.sentence, yes, no)
+    # "x is odd" with the two swapped is the same function as "x is even", and so for less and greater.
+    swapped = {"is odd": "is even"} | {f"is less than {b}": f"is greater than {b - 1}" for b in range(21)}
+    if condition.sentence in swapped:
+        meaning = ("between", swapped[condition.sentence], no, yes)
+    else:
+        meaning = ("between", condition.sentence, yes, no)
     return meaning, _finish(draw, description, "x", body, arguments, lambda x: yes(x) if condition.holds(x) else no(x))
 
 

@@ -1,0 +1,102 @@
+"""How much of a decoding pass is spent outside the model: our loops and Hugging Face `generate`, side by side.
+
+A random Llama of the size of the tiny scale; text does not matter, so no end token. Prints one line per decoder and
+batch. Usage: python benchmarks/decode_overhead.py [--new 64] [--repeats 5]
+"""
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, generate
+from sbd.decoding.engine import Engine
+from sbd.samplers import EntropyBound
+
+
+def small_llama() -> Any:
+    """0.9 million parameters: 4 layers, hidden 128, 4 heads, 2 key-value heads, FFN 384, vocabulary 512."""
+    config = LlamaConfig(
+        vocab_size=512,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    model.config.mask_token_id = 3
+    return model
+
+
+def main() -> None:
+    """Time every decoder in turn, several times over, and print medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--new", type=int, default=64)
+    parser.add_argument("--prompt", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
+    options = parser.parse_args()
+    model = small_llama()
+    inside = 0.0
+    forward = Engine.forward
+
+    def timed_forward(self, *args, **kwargs):
+        nonlocal inside
+        start = time.perf_counter()
+        result = forward(self, *args, **kwargs)
+        inside += time.perf_counter() - start
+        return result
+
+    Engine.forward = timed_forward  # type: ignore[method-assign]
+    decoders = {
+        "autoregressive": Autoregressive(),
+        "set_block 16, gamma 0.1": SetBlock(16, EntropyBound(0.1)),
+        "set_block 16, gamma 10": SetBlock(16, EntropyBound(10.0)),
+        "self_speculative 8, 2 branches": SelfSpeculative(8, 2),
+    }
+    for batch in options.batches:
+        ids = torch.randint(4, 512, (batch, options.prompt), generator=torch.Generator().manual_seed(1))
+        times: dict[str, list[float]] = {}
+        shares: dict[str, list[float]] = {}
+        passes: dict[str, int] = {}
+        for _ in range(options.repeats):
+            start = time.perf_counter()
+            model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=options.new,
+                do_sample=False,
+                eos_token_id=None,
+                suppress_tokens=[0, 1, 3],
+            )
+            times.setdefault("hugging face generate", []).append(time.perf_counter() - start)
+            passes["hugging face generate"] = options.new
+            for name, decoder in decoders.items():
+                inside = 0.0
+                start = time.perf_counter()
+                out = generate(model, ids, decoder, max_new_tokens=options.new)
+                total = time.perf_counter() - start
+                times.setdefault(name, []).append(total)
+                shares.setdefault(name, []).append(1 - inside / total)
+                passes[name] = out.model_passes
+        for name, values in times.items():
+            share = f"{statistics.median(shares[name]):6.1%} outside" if name in shares else ""
+            milliseconds = 1e3 * statistics.median(values)
+            print(
+                f"batch {batch}  {name:32} {milliseconds:8.1f} ms  {passes[name]:4} passes  "
+                f"{milliseconds / passes[name]:6.3f} ms/pass  {share}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The layers of Llama and Qwen3 written out over the weights of the Hugging Face model, without the cost of modules.
+
+At a million parameters a pass of `transformers` spends about half of its time on module calls, mask preparation and
+copies of the cache for grouped heads. Nothing here is new arithmetic: the weights are read from the model at every
+pass, rotary angles come from its own module, and the tests compare the hidden states. Other architectures go through
+their own forward.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlamaForCausalLM, PreTrainedModel, Qwen3ForCausalLM
+
+from sbd.cache import SlotCache, SlotLayer
+
+_FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
+
+
+def is_supported(model: PreTrainedModel) -> bool:
+    """Whether the model is what ``DirectForward`` writes out: no subclass, adapter, hook or sliding window."""
+    if type(model) not in (LlamaForCausalLM, Qwen3ForCausalLM):
+        return False
+    config = model.config
+    full = all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or [])
+    plain = all(
+        type(module).__module__.startswith(("torch.nn.", "transformers."))
+        and "forward" not in vars(module)
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+        for module in model.modules()
+    )
+    rotation = (config.rope_parameters or {}).get("rope_type", "default")
+    return full and plain and rotation in _FIXED_ROTATIONS and config.hidden_act == "silu"
+
+
+class DirectForward:
+    """Hidden states of one pass; built for one cache, whose capacity gives the table of rotary angles."""
+
+    def __init__(self, model: PreTrainedModel, cache: SlotCache):
+        config: Any = model.config
+        inner: Any = model.model
+        self.inner, self.cache = inner, cache
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.eps = config.rms_norm_eps
+        weight = inner.embed_tokens.weight
+        positions = torch.arange(cache.capacity, device=weight.device)[None]
+        cosine, sine = inner.rotary_emb(weight[:1, :1], positions)
+        half = self.head_dim // 2
+        # rotate_half(x) * sine = swapped halves of x * sine with its first half negated: one operation less per layer.
+        self.cosine = cosine[0]
+        self.sine = torch.cat((-sine[0, :, :half], sine[0, :, half:]), -1)
+
+    def __call__(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """Tokens and positions [batch, query] -> hidden states [batch, query, hidden], after the last norm.
+
+        mask: additive, [batch, 1, query, view], or None to attend to the whole view (token-causally if ``causal``).
+        """
+        inner = self.inner
+        cosine = F.embedding(positions, self.cosine)[:, :, None]
+        sine = F.embedding(positions, self.sine)[:, :, None]
+        x = F.embedding(tokens, inner.embed_tokens.weight)
+        for number, layer in enumerate(inner.layers):
+            h = self._norm(x, layer.input_layernorm)
+            x = x + self._attention(h, layer.self_attn, self.cache.slot_layers[number], cosine, sine, mask, causal)
+            h, mlp = self._norm(x, layer.post_attention_layernorm), layer.mlp
+            gate = F.silu(_linear(h, mlp.gate_proj), inplace=True)
+            x = x + _linear(gate.mul_(_linear(h, mlp.up_proj)), mlp.down_proj)
+        return self._norm(x, inner.norm)
+
+    def _norm(self, x: Tensor, norm: Any) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], norm.weight, self.eps)
+
+    def _attention(
+        self,
+        h: Tensor,
+        attention: Any,
+        layer: SlotLayer,
+        cosine: Tensor,
+        sine: Tensor,
+        mask: Tensor | None,
+        causal: bool,
+    ) -> Tensor:
+        shape = (*h.shape[:-1], -1, self.head_dim)
+        queries, keys = _linear(h, attention.q_proj).view(shape), _linear(h, attention.k_proj).view(shape)
+        if hasattr(attention, "q_norm"):
+            queries, keys = self._norm(queries, attention.q_norm), self._norm(keys, attention.k_norm)
+        both = torch.cat((queries, keys), 2)
+        half = self.head_dim // 2
+        swapped = torch.cat((both[..., half:], both[..., :half]), -1)
+        both = torch.addcmul(both * cosine, swapped, sine)
+        queries, keys = both[:, :, : self.heads], both[:, :, self.heads :]
+        keys, values = layer.store(keys, _linear(h, attention.v_proj))
+        return _linear(_attend(queries, keys, values, mask, causal).flatten(2), attention.o_proj)
+
+
+def _linear(x: Tensor, module: torch.nn.Linear) -> Tensor:
+    return F.linear(x, module.weight, module.bias)
+
+
+def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    """Queries [batch, query, heads, head_dim] of grouped heads over keys and values [batch, view, kv_heads, head_dim].
+
+    On a GPU no fused kernel takes both a mask and grouped heads, so there the heads of a group become further queries
+    of their key-value head; repeating the cache instead would copy all of it in every layer.
+    """
+    batch, count, heads, width = queries.shape
+    kv_heads = keys.shape[2]
+    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
+    group = heads // kv_heads
+    if mask is None or group == 1 or not queries.is_cuda:
+        out = F.scaled_dot_product_attention(
+            queries.transpose(1, 2), keys, values, attn_mask=mask, is_causal=causal, enable_gqa=group > 1
+        )
+        return out.transpose(1, 2)
+    folded = (
+        queries.view(batch, count, kv_heads, group, width).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, -1, width)
+    )
+    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask.repeat(1, 1, group, 1))
+    return out.view(batch, kv_heads, group, count, width).permute(0, 3, 1, 2, 4).reshape(batch, count, heads, width)

@@ -1,0 +1,155 @@
+"""Intervals over problems: of a score, of the difference between two arms on the same problems, of tokens per forward.
+
+Everything resamples or counts problems, since tokens of one answer are not independent. No SciPy: the exact intervals
+are found by bisection on the binomial distribution. Resampling takes a seed and is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sbd.errors import UserError
+
+Z95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its 95% interval (or of the stated confidence), in the unit of the data."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Interval:
+        """In another unit, such as percent."""
+        return Interval(self.estimate * factor, self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Two arms on the same problems: the difference of their means, b minus a, its interval, and an exact test.
+
+    only_a, only_b: problems that one arm alone solves. p_value: exact McNemar, two-sided.
+    """
+
+    difference: Interval
+    only_a: int
+    only_b: int
+    p_value: float
+    n: int
+
+
+def wilson(successes: int, n: int, z: float = Z95) -> Interval:
+    """Wilson's score interval for a proportion: centre (p + z²/2n) / (1 + z²/n); never outside [0, 1]."""
+    _check_counts(successes, n)
+    p, shrink = successes / n, 1 + z * z / n
+    centre = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return Interval(p, low, high)
+
+
+def clopper_pearson(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """The exact interval: all p for which neither tail of the binomial is below (1 - confidence) / 2."""
+    _check_counts(successes, n)
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else _root(lambda p: 1 - binomial_cdf(successes - 1, n, p) - tail)
+    high = 1.0 if successes == n else _root(lambda p: tail - binomial_cdf(successes, n, p))
+    return Interval(successes / n, low, high)
+
+
+def binomial_cdf(successes: int, n: int, p: float) -> float:
+    """P(X <= successes) for n trials of probability p, summed in logarithms."""
+    if successes < 0:
+        return 0.0
+    if successes >= n or p <= 0:
+        return 1.0
+    if p >= 1:
+        return 0.0
+    log_p, log_q = math.log(p), math.log1p(-p)
+    k = np.arange(successes + 1)
+    log_choose = math.lgamma(n + 1) - np.array([math.lgamma(i + 1) + math.lgamma(n - i + 1) for i in k])
+    return min(1.0, float(np.exp(log_choose + k * log_p + (n - k) * log_q).sum()))
+
+
+def mcnemar(only_a: int, only_b: int) -> float:
+    """Two-sided exact p-value that the problems which one arm alone solves fall to either with equal chance."""
+    n = only_a + only_b
+    if n == 0:
+        return 1.0
+    return min(1.0, 2 * binomial_cdf(min(only_a, only_b), n, 0.5))
+
+
+def paired_difference(
+    a: Sequence[float], b: Sequence[float], seed: int = 0, resamples: int = 10_000, confidence: float = 0.95
+) -> Paired:
+    """Mean of b minus mean of a over the same problems in the same order, with a percentile bootstrap interval.
+
+    Scores of 0 and 1 (or False and True) get the exact test too; other scores have a p-value of NaN.
+    """
+    first, second = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if first.shape != second.shape or first.ndim != 1 or not len(first):
+        raise UserError(f"paired scores need the same problems: got {first.shape} and {second.shape} values")
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise UserError("a score is not a number; evaluate that problem again")
+    difference = _bootstrap(second - first, np.ones(len(first)), seed, resamples, confidence)
+    only_a, only_b = int(np.sum(first > second)), int(np.sum(second > first))
+    binary = np.isin(first, (0, 1)).all() and np.isin(second, (0, 1)).all()
+    p_value = mcnemar(only_a, only_b) if binary else math.nan
+    return Paired(difference, only_a, only_b, p_value, len(first))
+
+
+def ratio_of_sums(
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    seed: int = 0,
+    resamples: int = 10_000,
+    confidence: float = 0.95,
+) -> Interval:
+    """Sum over sum with a percentile bootstrap over problems: tokens per forward from tokens and forward passes."""
+    top, bottom = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
+    if top.shape != bottom.shape or top.ndim != 1 or not len(top):
+        raise UserError(
+            f"a ratio needs one numerator and one denominator a problem: got {top.shape} and {bottom.shape}"
+        )
+    if not (np.isfinite(top).all() and np.isfinite(bottom).all() and (bottom > 0).all()):
+        raise UserError("a problem has no forward passes or a count that is not a number; evaluate it again")
+    return _bootstrap(top, bottom, seed, resamples, confidence)
+
+
+def mean_of(values: Sequence[float], seed: int = 0, resamples: int = 10_000, confidence: float = 0.95) -> Interval:
+    """Mean over problems with a percentile bootstrap, for scores that are not 0 or 1."""
+    return ratio_of_sums(values, np.ones(len(values)).tolist(), seed, resamples, confidence)
+
+
+def _bootstrap(top: np.ndarray, bottom: np.ndarray, seed: int, resamples: int, confidence: float) -> Interval:
+    """Of sum(top) / sum(bottom): problems are drawn with replacement."""
+    n = len(top)
+    random = np.random.default_rng(seed)
+    ratios = np.empty(resamples)
+    for start in range(0, resamples, 1000):
+        count = min(1000, resamples - start)
+        drawn = random.integers(0, n, size=(count, n))
+        ratios[start : start + count] = top[drawn].sum(axis=1) / bottom[drawn].sum(axis=1)
+    low, high = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(top.sum() / bottom.sum()), float(low), float(high))
+
+
+def _check_counts(successes: int, n: int) -> None:
+    if n <= 0 or not 0 <= successes <= n:
+        raise UserError(f"a proportion needs 0 <= successes <= n and n > 0; got {successes} of {n}")
+
+
+def _root(rising) -> float:  # type: ignore[no-untyped-def]
+    """Where a rising function on [0, 1] crosses zero."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return (low + high) / 2

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from paper_figures import tables3_4
+from sbd import roofline
+from sbd.errors import UserError
+
+REPORTED = Path(__file__).parents[2] / "experiments" / "reported"
+
+
+def test_four_tables(tmp_path: Path) -> None:
+    roofline.write_hardware(tmp_path / "machine.csv", [roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9)])
+    paths = tables3_4.main(
+        ["--reported", str(REPORTED), "--output", str(tmp_path), "--machine", str(tmp_path / "machine.csv")]
+    )
+    assert [path.name for path in paths if path.suffix == ".md"] == [
+        "table3.md",
+        "table3_corrected.md",
+        "table4.md",
+        "table4_corrected.md",
+    ]
+    printed = pd.read_csv(tmp_path / "table3.csv")
+    assert len(printed) == 224
+    assert max(abs(printed["slowdown"] - printed["slowdown_reported"])) < 0.0005
+    lines = (tmp_path / "table3.md").read_text().splitlines()
+    assert [cell.strip() for cell in lines[0].strip("|").split("|")] == [
+        "batch", "KV cache", "k = 1", "k = 2", "k = 4", "k = 8", "k = 16", "k = 32", "k = 64",
+    ]  # fmt: skip
+    assert [cell.strip() for cell in lines[2].strip("|").split("|")][:2] == ["1", "16"]
+    assert " 1.004 " in lines[2]
+    assert len(lines) == 2 + 32 + 2
+    assert "largest difference to the reported ones is 0.00049" in lines[-1]
+    corrected = pd.read_csv(tmp_path / "table4_corrected.csv")
+    assert len(corrected) == 288 * 4 * 4
+    assert set(corrected["hardware"]) == {"H100", "H200", "B200", "this machine (cpu)"}
+    assert (tmp_path / "table4.tex").read_text().count(r"\midrule") == 9
+
+
+def test_reported_cells_must_be_all_there(tmp_path: Path) -> None:
+    frame = pd.read_csv(REPORTED / "table3_slowdown.csv")
+    frame.iloc[1:].to_csv(tmp_path / "table3_slowdown.csv", index=False)
+    with pytest.raises(UserError, match="not the 224 cells of table3"):
+        tables3_4.printed("table3", tmp_path)

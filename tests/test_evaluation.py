@@ -1,0 +1,564 @@
+"""The lm-eval model class and whole evaluations, against references that recompute everything."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.registry import get_model
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+import sbd
+from sbd import evaluation, records
+from sbd.data import encode_prompt
+from sbd.errors import UserError
+from sbd.evaluation import SBDLM, GenerationSettings, tasks
+from sbd.problems import gsm8k, split
+
+TASKS = Path(__file__).parents[1] / "experiments" / "tasks"
+PROMPTS = [
+    "Mia has 3 apples.\n",
+    "Tom has 12 apples and buys 4 more.\n",
+    "Tom\n",
+    "Mia has 1 and 2 and 3.\n",
+    "5 more.\n",
+]
+KEY = {"scale": "tiny", "model": "m", "run": "r", "decoder": "d", "benchmark": "b"}
+
+
+def requests(kind: Any, arguments: list[tuple]) -> list[Instance]:
+    return [Instance(request_type=kind, doc={}, arguments=given, idx=0) for given in arguments]
+
+
+def generating(prompts: list[str], **settings: Any) -> list[Instance]:
+    return requests("generate_until", [(prompt, {"until": [], "max_gen_toks": 8, **settings}) for prompt in prompts])
+
+
+def jsonl(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def lm(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> SBDLM:
+    return SBDLM(model, tokenizer, batch_size=2)
+
+
+# ------------------------------------------------------------------------------------------------ log-likelihood
+
+
+def reference_loglikelihood(model: Any, context: list[int], continuation: list[int]) -> tuple[float, bool]:
+    """One unpadded forward per continuation token."""
+    total, greedy = 0.0, True
+    ids = list(context)
+    for token in continuation:
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, -1].double()
+        total += float(logits.log_softmax(-1)[token])
+        greedy = greedy and int(logits.argmax()) == token
+        ids.append(token)
+    return total, greedy
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 8])
+def test_loglikelihood_is_that_of_unpadded_next_token_prediction(model, tokenizer, batch_size: int) -> None:
+    pairs = [(prompt, text) for prompt in PROMPTS for text in ("The answer is 7.", "no")]
+    got = SBDLM(model, tokenizer, batch_size=batch_size).loglikelihood(requests("loglikelihood", pairs), True)
+    for (prompt, text), (value, greedy) in zip(pairs, got, strict=True):
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        expected = reference_loglikelihood(model, encode_prompt(tokenizer, prompt), ids)
+        assert value == pytest.approx(expected[0], abs=1e-4)
+        assert greedy == expected[1]
+
+
+def test_greedy_is_true_for_what_greedy_decoding_gives(model, tokenizer, lm: SBDLM) -> None:
+    prompt = encode_prompt(tokenizer, PROMPTS[1])
+    ids = model.generate(torch.tensor([prompt]), max_new_tokens=4, do_sample=False, eos_token_id=None)
+    continuation = ids[0, len(prompt) :].tolist()
+    other = [*continuation[:-1], (continuation[-1] + 1) % 300]
+    got = lm._loglikelihood_tokens([(None, prompt, continuation), (None, prompt, other)], disable_tqdm=True)
+    assert [greedy for _, greedy in got] == [True, False]
+
+
+def test_an_empty_context_is_the_start_token_alone(model, tokenizer, lm: SBDLM) -> None:
+    ids = tokenizer("Mia has 3", add_special_tokens=False)["input_ids"]
+    [(value, _)] = lm.loglikelihood(requests("loglikelihood", [("", "Mia has 3")]), True)
+    assert value == pytest.approx(reference_loglikelihood(model, [tokenizer.bos_token_id], ids)[0], abs=1e-4)
+
+
+def test_context_and_continuation_are_cut_into_tokens_as_in_training(lm: SBDLM, tokenizer) -> None:
+    context, continuation = lm._encode_pair("Tom has 3 .\n", "The answer is 7 .")
+    assert context == encode_prompt(tokenizer, "Tom has 3 .\n")
+    assert continuation == tokenizer("The answer is 7 .", add_special_tokens=False)["input_ids"]
+    context, continuation = lm._encode_pair("Tom has ", "3 apples")  # lm-eval's way: the space belongs to the "3"
+    assert context + continuation == encode_prompt(tokenizer, "Tom has 3 apples")
+    assert tokenizer.decode(continuation) == " 3 apples"
+
+
+def test_rolling_scores_every_token_once_also_beyond_the_length_of_the_model(tokenizer, model) -> None:
+    text = "Mia has 3 apples and buys 4 more .\n" * 30
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    lm = SBDLM(model, tokenizer, batch_size=3)
+    [short] = lm.loglikelihood_rolling(requests("loglikelihood_rolling", [(text[:60],)]), True)
+    expected = reference_loglikelihood(
+        model, [tokenizer.bos_token_id], tokenizer(text[:60], add_special_tokens=False)["input_ids"]
+    )
+    assert short == pytest.approx(expected[0], abs=1e-3)
+
+    limited: Any = type("Limited", (SBDLM,), {"max_length": 100})(model, tokenizer, batch_size=3)
+    seen: list[list[int]] = []
+    score = limited._loglikelihood_tokens
+    limited._loglikelihood_tokens = lambda windows, **k: (seen.extend(w[2] for w in windows), score(windows, **k))[1]
+    [value] = limited.loglikelihood_rolling(requests("loglikelihood_rolling", [(text,)]), True)
+    assert [token for window in seen for token in window] == ids
+    assert len(seen) > 1
+    assert math.isfinite(value)
+
+
+def test_a_text_beyond_the_length_of_the_model_is_refused(lm: SBDLM) -> None:
+    with pytest.raises(UserError, match="exceeds the 512 positions"):
+        lm.loglikelihood(requests("loglikelihood", [("Mia has 3 apples .\n" * 100, "4")]), True)
+    with pytest.raises(UserError, match=r"prompt 2 has \d+ tokens; with 8 new ones that exceeds"):
+        lm.generate_until(generating(["Mia\n", "Mia has 3 apples .\n" * 100]), True)
+
+
+# ------------------------------------------------------------------------------------------------ start tokens
+
+
+def test_exactly_one_start_token(lm: SBDLM, tokenizer) -> None:
+    bos = tokenizer.bos_token
+    for text in ("Mia has 3", f"{bos}Mia has 3"):
+        ids = lm.tok_encode(text)
+        assert ids[0] == tokenizer.bos_token_id
+        assert ids.count(tokenizer.bos_token_id) == 1
+    assert lm.tok_encode(f"{bos}Mia has 3") == lm.tok_encode("Mia has 3")
+    with pytest.raises(UserError, match="holds 2 start tokens"):
+        lm.generate_until(generating([f"Mia {bos} has"]), True)
+    with pytest.raises(UserError, match="holds 2 start tokens"):
+        lm.generate_until(generating([f"{bos}{bos}Mia has"]), True)
+
+
+# ------------------------------------------------------------------------------------------------ generation
+
+
+def decoders() -> list[Any]:
+    return [
+        sbd.Autoregressive(),
+        sbd.SetBlock(block_size=4, sampler=sbd.EntropyBound(gamma=0.5)),
+        sbd.SetBlock(block_size=3, sampler=sbd.EntropyBound(gamma=0.0), first_token="next_token"),
+        sbd.LongestPrefix(block_size=4, threshold=0.5),
+    ]
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("settings", [{}, {"temperature": 1.0, "do_sample": True, "top_p": 0.9}])
+def test_the_same_text_at_any_batch_size(model, tokenizer, which: int, settings: dict) -> None:
+    texts, statistics = [], []
+    for batch_size in (1, 2, 5):
+        lm = SBDLM(model, tokenizer, decoders()[which], batch_size=batch_size, seed=3)
+        texts.append(lm.generate_until(generating(PROMPTS, until=["9"], **settings), True))
+        statistics.append([(s["token_ids"], s["forward_passes"], s["revealed_at"]) for s in lm.statistics])
+    assert texts[0] == texts[1] == texts[2]
+    assert statistics[0] == statistics[1] == statistics[2]
+
+
+def test_greedy_text_is_that_of_transformers(model, tokenizer, lm: SBDLM) -> None:
+    texts = lm.generate_until(generating(PROMPTS), True)
+    forbidden = [[tokenizer.mask_token_id], [tokenizer.pad_token_id], [tokenizer.bos_token_id]]
+    for prompt, text, statistic in zip(PROMPTS, texts, lm.statistics, strict=True):
+        ids = encode_prompt(tokenizer, prompt)
+        out = model.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False, bad_words_ids=forbidden)
+        new = out[0, len(ids) :].tolist()
+        assert statistic["token_ids"] == new
+        assert text == tokenizer.decode(new, skip_special_tokens=True)
+        assert statistic["forward_passes"] == statistic["tokens"] == len(new)
+        assert statistic["revealed_at"] == list(range(1, len(new) + 1))
+
+
+def test_stop_strings_end_the_text_before_them_and_save_passes(model, tokenizer, lm: SBDLM) -> None:
+    whole = lm.generate_until(generating(PROMPTS, max_gen_toks=20), True)
+    for place, text in enumerate(whole):
+        stop = text[6:8]
+        [cut] = lm.generate_until(generating([PROMPTS[place]], max_gen_toks=20, until=["not there", stop]), True)
+        assert cut == text[: text.index(stop)]
+        assert stop in tokenizer.decode(lm.statistics[0]["token_ids"])
+        assert lm.statistics[0]["forward_passes"] < 20
+        assert not lm.statistics[0]["truncated"]
+
+
+def test_the_end_token_is_counted_but_not_part_of_the_text(tokenizer) -> None:
+    eos = tokenizer.eos_token_id
+    answer = tokenizer("yes", add_special_tokens=False)["input_ids"]
+    lm = SBDLM(tiny_stub(tokenizer), tokenizer, batch_size=9, generate=scripted({0: [*answer, eos], 1: answer * 12}))
+    texts = lm.generate_until(generating(["a\n", "b\n"], max_gen_toks=len(answer) * 12), True)
+    assert texts == ["yes", "yes" * 12]
+    assert [s["tokens"] for s in lm.statistics] == [len(answer) + 1, len(answer) * 12]
+    assert [s["truncated"] for s in lm.statistics] == [False, True]
+
+
+def test_sampling_depends_on_the_seed_and_the_place(model, tokenizer) -> None:
+    sampled = generating(["Mia has\n"] * 4, temperature=1.5, do_sample=True)
+    one, again, other = (SBDLM(model, tokenizer, seed=seed).generate_until(sampled, True) for seed in (1, 1, 2))
+    assert one == again
+    assert one != other
+    assert len(set(one)) > 1
+    by_argument = SBDLM(model, tokenizer).generate_until(
+        generating(["Mia has\n"] * 4, temperature=1.5, do_sample=True, seed=2), True
+    )
+    assert by_argument == other
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, GenerationSettings(max_new_tokens=99)),
+        ({"until": "x", "max_gen_toks": 5}, GenerationSettings(("x",), 5)),
+        ({"until": ["x", ""], "max_new_tokens": 5}, GenerationSettings(("x",), 5)),
+        ({"do_sample": False, "temperature": 0.7, "top_p": 0.5}, GenerationSettings(max_new_tokens=99)),
+        ({"do_sample": True, "top_p": 0.5}, GenerationSettings(max_new_tokens=99, temperature=1.0, top_p=0.5)),
+        ({"temperature": 0.7, "top_k": 3}, GenerationSettings(max_new_tokens=99, temperature=0.7, top_k=3)),
+    ],
+)
+def test_generation_arguments_are_understood(given: dict, expected: GenerationSettings) -> None:
+    assert GenerationSettings.of(given, default_tokens=99, default_seed=0) == expected
+
+
+def test_an_argument_that_nothing_would_use_is_refused(lm: SBDLM) -> None:
+    with pytest.raises(UserError, match="num_beams, which nothing would use; known are do_sample"):
+        lm.generate_until(generating(PROMPTS, num_beams=4), True)
+
+
+def test_it_is_registered_and_opens_a_checkpoint(model, tokenizer, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    made = get_model("sbd").create_from_arg_obj({"pretrained": str(tmp_path)}, {"batch_size": 3, "device": "cpu"})
+    assert isinstance(made, SBDLM)
+    assert made.batch_size == 3
+    expected = SBDLM(model, tokenizer).generate_until(generating(PROMPTS[:2]), True)
+    assert made.generate_until(generating(PROMPTS[:2]), True) == expected
+
+
+# ------------------------------------------------------------------------------------------------ decoders
+
+
+def test_decoders_from_settings_and_back() -> None:
+    made = evaluation.make_decoder(
+        {"kind": "set_block", "block_size": 8, "sampler": {"gamma": "unlimited"}, "label": "x", "threshold": None}
+    )
+    assert made == sbd.SetBlock(block_size=8, sampler=sbd.EntropyBound(gamma=math.inf))
+    described = evaluation.describe_decoder(made)
+    assert described["kind"] == "SetBlock"
+    assert described["block_size"] == 8
+    assert described["sampler"] == {"kind": "EntropyBound", "gamma": "unlimited", "order": "entropy"}
+    assert {"first_token", "commit"} <= set(described)  # what was not given is there too
+    assert evaluation.make_decoder({"kind": "autoregressive", "first_token": "masked"}) == sbd.Autoregressive()
+    factor = evaluation.make_decoder({"kind": "set_block", "block_size": 4, "sampler": {"rule": "factor", "factor": 1}})
+    assert factor.sampler == sbd.Factor(1)
+    with pytest.raises(UserError, match="decoder kind 'beam' is unknown; use one of autoregressive"):
+        evaluation.make_decoder({"kind": "beam"})
+    with pytest.raises(UserError, match="sampler rule 'best' is unknown; use one of entropy_bound"):
+        evaluation.make_decoder({"kind": "set_block", "block_size": 4, "sampler": {"rule": "best"}})
+
+
+# ------------------------------------------------------------------------------------------------ whole evaluations
+
+
+def tiny_stub(tokenizer: Any, positions: int = 4096) -> Any:
+    """Stands for a model where only its texts matter."""
+    config = SimpleNamespace(max_position_embeddings=positions, vocab_size=len(tokenizer))
+    return SimpleNamespace(config=config, device=torch.device("cpu"), dtype=torch.float32)
+
+
+def scripted(answers: dict[int, list[int]]) -> Callable[..., Any]:
+    """A decoder that says what it is told, two tokens per pass. ``answers``: request number -> tokens."""
+
+    def generate(model: Any, prompts: list[list[int]], sample_ids: list[int], **_: Any) -> Any:
+        tokens = [answers[sample] for sample in sample_ids]
+        return SimpleNamespace(
+            tokens=tokens,
+            forward_passes=[(len(row) + 1) // 2 for row in tokens],
+            prefill_passes=[1] * len(tokens),
+            revealed_at=[[1 + i // 2 for i in range(len(row))] for row in tokens],
+        )
+
+    return generate
+
+
+def evaluate_texts(
+    texts: list[str], problems: list[dict], task: str, folder: Path, tokenizer: Any, monkeypatch: Any, **more: Any
+) -> records.Record:
+    """A whole evaluation of a model that answers with ``texts``."""
+    answers = {
+        number: [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        for number, text in enumerate(texts)
+    }
+    monkeypatch.setitem(vars(sbd), "generate", scripted(answers))
+    return evaluation.evaluate(
+        (tiny_stub(tokenizer), tokenizer),
+        TASKS / f"{task}.yaml",
+        jsonl(folder / "test.jsonl", problems),
+        {"kind": "set_block", "block_size": 4, "sampler": {"gamma": 0.1}},
+        folder / "out",
+        {**KEY, "benchmark": task},
+        batch_size=3,
+        **{"max_new_tokens": 400, **more},
+    )
+
+
+def gsm8k_problems() -> list[dict]:
+    rows = [
+        {"question": "Two and three?", "answer": "2+3=<<2+3=5>>5\n#### 5"},
+        {"question": "A house?", "answer": "So\n\nit costs 70,000\n#### 70,000"},
+        {"question": "Below?", "answer": "It is cold.\n#### -4"},
+    ]
+    return gsm8k.convert(rows)
+
+
+def problems_of(task: str) -> list[dict]:
+    return gsm8k_problems() if task == "gsm8k" else split(task, 7, train=0, validation=0, test=7)["test"]
+
+
+@pytest.mark.parametrize("task", ["tiny_gsm", "tiny_code", "gsm8k"])
+def test_gold_solutions_score_100_and_wrong_ones_0(task: str, tokenizer, tmp_path: Path, monkeypatch) -> None:
+    problems = problems_of(task)
+    gold = [problem["solution"] for problem in problems]
+    made = evaluate_texts(gold, problems, task, tmp_path, tokenizer, monkeypatch)
+    assert (made.n, made.score, made.score_high) == (len(problems), 100.0, 100.0)
+    assert 40 < made.score_low < 100
+    wrong = {
+        "tiny_gsm": [text.replace("answer is ", "answer is 1") for text in gold],
+        "tiny_code": [text.rsplit("return ", 1)[0] + "return 0.5" for text in gold],
+        "gsm8k": [text + "1" for text in gold],
+    }[task]
+    made = evaluate_texts(wrong, problems, task, tmp_path, tokenizer, monkeypatch)
+    assert (made.score, made.score_low) == (0.0, 0.0)
+    made = evaluate_texts([gold[0], *wrong[1:]], problems, task, tmp_path, tokenizer, monkeypatch)
+    assert made.score == pytest.approx(100 / len(problems))
+    lines = evaluation.read_generations(tmp_path / "out" / "generations.jsonl")
+    assert [line["correct"] for line in lines] == [1.0] + [0.0] * (len(problems) - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("#### 5", 1),
+        ("nonsense 7\n#### 5", 1),
+        ("#### 5\n#### 6", 1),  # the first counts, as in GSM8K's own code
+        ("#### 6\n#### 5", 0),
+        ("#### 5.", 1),
+        ("####5", 0),
+        ("The answer is 5", 0),
+        ("", 0),
+    ],
+)
+def test_extraction_of_gsm8k(text: str, right: int, tokenizer, tmp_path: Path, monkeypatch) -> None:
+    assert evaluate_texts([text], gsm8k_problems()[:1], "gsm8k", tmp_path, tokenizer, monkeypatch).score == 100 * right
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")
+def test_code_that_misbehaves_is_named_in_the_record(tokenizer, tmp_path: Path, monkeypatch) -> None:
+    problems = problems_of("tiny_code")[:5]
+    bodies = [
+        problems[0]["solution"],
+        "    return (",
+        "    import socket; socket.socket()",
+        "    return 0.5",
+        "    exit()",
+    ]
+    made = evaluate_texts(bodies, problems, "tiny_code", tmp_path, tokenizer, monkeypatch)
+    assert made.outcomes == {"denied": 1, "error": 2, "failed": 1, "passed": 1}
+    assert made.score == 20.0
+
+
+def test_record_and_generations(tokenizer, tmp_path: Path, monkeypatch) -> None:
+    problems = problems_of("tiny_gsm")
+    made = evaluate_texts([p["solution"] for p in problems], problems, "tiny_gsm", tmp_path, tokenizer, monkeypatch)
+    assert records.read_record(tmp_path / "out" / "record.json") == made
+    lines = evaluation.read_generations(tmp_path / "out" / "generations.jsonl")
+    assert [line["id"] for line in lines] == [problem["id"] for problem in problems]
+    assert {
+        "id", "prompt", "text", "tokens", "token_ids", "forward_passes", "prefill_passes", "revealed_at", "seconds",
+        "truncated", "correct",
+    } <= set(lines[0])  # fmt: skip
+    for line, problem in zip(lines, problems, strict=True):
+        assert (line["prompt"], line["text"]) == (problem["prompt"], problem["solution"])
+        assert line["tokens"] == len(line["token_ids"]) == len(line["revealed_at"])
+    assert made.tokens == sum(line["tokens"] for line in lines)
+    assert made.forward_passes == sum((line["tokens"] + 1) // 2 for line in lines)
+    assert made.tokens_per_forward == made.tokens / made.forward_passes
+    assert made.prefill_passes == len(problems)
+    assert made.seconds == pytest.approx(sum(line["seconds"] for line in lines))
+    assert made.decoder_settings["sampler"]["gamma"] == 0.1
+    assert made.generation_settings["max_gen_toks"] == 400
+    assert made.first_prompt_ids == encode_prompt(tokenizer, problems[0]["prompt"])
+    assert made.metric == "exact_match,answer"
+    assert made.provenance.data_hash
+    assert made.provenance.task_hash
+    assert made.key.seed == 0
+
+
+def test_limit_and_truncation(tokenizer, tmp_path: Path, monkeypatch) -> None:
+    problems = problems_of("tiny_gsm")
+    eos = tokenizer.eos_token_id
+    monkeypatch.setitem(vars(sbd), "generate", scripted({n: [*range(50, 60)] if n else [60, eos] for n in range(2)}))
+    made = evaluation.evaluate(
+        (tiny_stub(tokenizer), tokenizer),
+        TASKS / "tiny_gsm.yaml",
+        jsonl(tmp_path / "test.jsonl", problems),
+        sbd.Autoregressive(),
+        tmp_path / "out",
+        KEY,
+        limit=2,
+        max_new_tokens=10,
+        batch_size=4,
+    )
+    assert (made.n, made.truncated, made.tokens) == (2, 1, 12)
+    assert made.decoder_settings == {"kind": "Autoregressive"}
+
+
+def test_scores_are_recomputed_from_the_saved_texts(tokenizer, tmp_path: Path, monkeypatch) -> None:
+    problems = problems_of("tiny_code")
+    gold = [problem["solution"] for problem in problems]
+    made = evaluate_texts(gold, problems, "tiny_code", tmp_path, tokenizer, monkeypatch)
+    monkeypatch.setitem(vars(sbd), "generate", None)  # no model is asked
+    out, task, data = tmp_path / "out", TASKS / "tiny_code.yaml", tmp_path / "test.jsonl"
+    assert evaluation.rescore(out, task, data) == made
+    lines = evaluation.read_generations(out / "generations.jsonl")
+    lines[2]["text"] = "    return None"
+    jsonl(out / "generations.jsonl", lines)
+    again = evaluation.rescore(out, task, data)
+    assert again.score == pytest.approx(100 * 6 / 7)
+    assert again.tokens == made.tokens
+    assert records.read_record(out / "record.json") == again
+    jsonl(data, [*problems[1:], problems[0]])
+    with pytest.raises(UserError, match="meets another problem in the data"):
+        evaluation.rescore(out, task, data)
+    jsonl(data, problems[:3])
+    with pytest.raises(UserError, match="7 generations are saved but the task has 3 problems"):
+        evaluation.rescore(out, task, data)
+
+
+def test_texts_are_kept_when_scoring_fails_and_no_record_looks_finished(tokenizer, tmp_path, monkeypatch) -> None:
+    problems = problems_of("tiny_code")
+    texts = [problem["solution"] for problem in problems]
+    evaluate_texts(texts, problems, "tiny_code", tmp_path, tokenizer, monkeypatch)
+
+    def refuse(*_: Any) -> None:
+        raise UserError("this kernel cannot contain generated code")
+
+    monkeypatch.setattr(tasks, "check_function", refuse)
+    with pytest.raises(UserError, match="cannot contain"):
+        evaluate_texts(texts, problems, "tiny_code", tmp_path, tokenizer, monkeypatch)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["generations.jsonl"]
+    lines = evaluation.read_generations(tmp_path / "out" / "generations.jsonl")
+    assert [line["text"] for line in lines] == texts
+    assert {line["correct"] for line in lines} == {None}
+
+
+@pytest.mark.parametrize(
+    "decoder", [{"kind": "autoregressive"}, {"kind": "set_block", "block_size": 4, "sampler": {"gamma": 1}}]
+)
+def test_a_real_model_end_to_end(model, tokenizer, decoder: dict, tmp_path: Path) -> None:
+    problems = problems_of("tiny_gsm")[:3]
+    made = evaluation.evaluate(
+        (model, tokenizer),
+        TASKS / "tiny_gsm.yaml",
+        jsonl(tmp_path / "test.jsonl", problems),
+        decoder,
+        tmp_path / "out",
+        KEY,
+        max_new_tokens=9,
+        batch_size=2,
+    )
+    assert made.n == 3
+    assert made.tokens == 27
+    assert made.forward_passes >= 9
+    for line in evaluation.read_generations(tmp_path / "out" / "generations.jsonl"):
+        assert not {tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.bos_token_id} & set(line["token_ids"])
+
+
+def test_the_likelihood_task(model, tokenizer, tmp_path: Path) -> None:
+    data = jsonl(tmp_path / "test.jsonl", problems_of("tiny_gsm")[:3])
+    made = evaluation.evaluate(
+        (model, tokenizer), TASKS / "tiny_choice.yaml", data, {"kind": "autoregressive"}, tmp_path / "out", KEY
+    )
+    assert made.tokens_per_forward is None
+    assert made.decoder_settings == {"kind": "loglikelihood"}
+    lines = evaluation.read_generations(tmp_path / "out" / "generations.jsonl")
+    for line, doc in zip(lines, tasks.next_steps(str(data))["test"], strict=True):
+        expected = []
+        whole = len(encode_prompt(tokenizer, doc["prompt"]))
+        for choice in doc["choices"]:
+            ids = encode_prompt(tokenizer, doc["prompt"] + choice)
+            expected.append(reference_loglikelihood(model, ids[:whole], ids[whole:])[0])
+        assert line["loglikelihoods"] == pytest.approx(expected, abs=1e-3)
+        assert line["correct"] == float(max(range(4), key=expected.__getitem__) == doc["label"])
+    assert made.score == pytest.approx(100 * sum(line["correct"] for line in lines) / len(lines))
+    with pytest.raises(UserError, match="saves no texts"):
+        evaluation.rescore(tmp_path / "out", TASKS / "tiny_choice.yaml", data)
+
+
+def test_choices_hold_one_right_step_at_varying_places(tmp_path: Path) -> None:
+    problems = split("tiny_gsm", 3, train=0, validation=0, test=300)["test"]
+    docs = tasks.next_steps(str(jsonl(tmp_path / "test.jsonl", problems)))["test"]
+    for doc, problem in zip(docs, problems, strict=True):
+        whole = problem["prompt"] + problem["solution"]
+        fits = [whole.startswith(doc["prompt"] + choice) for choice in doc["choices"]]
+        assert fits == [number == doc["label"] for number in range(4)]
+        assert len(set(doc["choices"])) == 4
+    assert all(45 < sum(doc["label"] == place for doc in docs) < 105 for place in range(4))
+    assert sum("The answer is" in doc["choices"][0] for doc in docs) > 30
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+def test_wrong_tasks_data_and_numbers_are_named(tokenizer, tmp_path: Path, monkeypatch) -> None:
+    problems = problems_of("tiny_gsm")
+
+    def run(**change: Any) -> None:
+        given = {
+            "task": TASKS / "tiny_gsm.yaml",
+            "data": jsonl(tmp_path / "t.jsonl", problems),
+            "batch_size": 1,
+            **change,
+        }
+        task, data = given.pop("task"), given.pop("data")
+        evaluation.evaluate((tiny_stub(tokenizer), tokenizer), task, data, None, tmp_path / "o", KEY, **given)
+
+    with pytest.raises(UserError, match=r"no such task file.*there: gsm8k.yaml, tiny_choice.yaml"):
+        run(task=TASKS / "tiny_gms.yaml")
+    with pytest.raises(UserError, match="no such data file"):
+        run(data=tmp_path / "nothing.jsonl")
+    cut = tmp_path / "cut.jsonl"
+    cut.write_text(json.dumps(problems[0]) + "\n" + json.dumps(problems[1])[:50])
+    with pytest.raises(UserError, match=r"cut.jsonl, line 2: not JSON"):
+        run(data=cut)
+    with pytest.raises(UserError, match="line 1: no answer"):
+        run(data=jsonl(tmp_path / "a.jsonl", [{"prompt": "a\n", "solution": "b"}]))
+    with pytest.raises(UserError, match="line 1: no entry_point or no tests"):
+        run(task=TASKS / "tiny_code.yaml")
+    for name in ("batch_size", "limit", "max_new_tokens"):
+        with pytest.raises(UserError, match=f"{name} must be a whole number of 1 or more, not 0"):
+            run(**{name: 0})
+    assert not (tmp_path / "o" / "record.json").exists()
+
+
+@pytest.mark.parametrize("task", sorted(path.stem for path in TASKS.glob("*.yaml")))
+def test_task_files_load_and_their_prompts_are_those_of_the_data(task: str, tmp_path: Path) -> None:
+    source = {"tiny_choice": "tiny_gsm"}.get(task, task)
+    problems = problems_of(source)
+    loaded: Any = evaluation.load_task(TASKS / f"{task}.yaml", jsonl(tmp_path / "test.jsonl", problems))
+    assert loaded.task_name == task
+    loaded.build_all_requests(limit=3, rank=0, world_size=1)
+    first = loaded.instances[0].args[0]
+    assert first.startswith(problems[0]["prompt"])
+    if task != "tiny_choice":
+        assert first == problems[0]["prompt"]
