@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from sbd.cli import main
 from sbd.config import load_experiment
@@ -24,15 +26,15 @@ SHAPE = {
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
-    "max_position_embeddings": 256,
+    "max_position_embeddings": 512,
     "tie_word_embeddings": True,
 }
 RUN = {"steps": 2, "batch_rows": 2, "micro_rows": 2, "learning_rate": 0.003, "warmup_steps": 1}
 EXPERIMENT: dict[str, Any] = {
     "scale": "mini",
-    "tokenizer": {"vocab_size": 300},
+    "tokenizer": {"vocab_size": 400},
     "data": {
-        "sequence_length": 256,
+        "sequence_length": 400,
         "sources": {"words": {"generator": "tiny_gsm", "train": 12, "validation": 2, "test": 2}},
     },
     "models": {"llama": {"architecture": "llama", "shape": SHAPE}},
@@ -47,7 +49,7 @@ EXPERIMENT: dict[str, Any] = {
     },
     "benchmarks": {
         "words": {"task": str(ROOT / "experiments/tasks/tiny_gsm.yaml"), "source": "words", "max_new_tokens": 8},
-        "long": {"task": str(ROOT / "experiments/tasks/tiny_gsm.yaml"), "source": "words", "max_new_tokens": 300},
+        "long": {"task": str(ROOT / "experiments/tasks/tiny_gsm.yaml"), "source": "words", "max_new_tokens": 600},
         "no_task": {"task": "experiments/tasks/none.yaml", "source": "words", "max_new_tokens": 8},
     },
     "evaluations": [{"runs": ["sbd"], "decoders": ["ntp", "eb"], "benchmarks": ["words"]}],
@@ -59,7 +61,7 @@ EVALUATE = ("evaluate", "--model", "llama", "--run", "sbd", "--decoder", "eb", "
 
 
 def write(**changes: Any) -> None:
-    Path("mini.yaml").write_text(yaml.safe_dump({**EXPERIMENT, **changes}), encoding="utf-8")
+    Path("mini.yaml").write_text(yaml.safe_dump({**EXPERIMENT, **changes}, sort_keys=False), encoding="utf-8")
 
 
 def sbd(*arguments: str) -> int:
@@ -72,6 +74,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        logging.disable_progress_bar()  # as the command line does where it is the first to import transformers
         write()
         steps = (("problems", "--source", "words"), ("prepare",), (*TRAIN, "base"), (*TRAIN, "sbd"))
         assert [sbd(*step) for step in steps] == [0, 0, 0, 0]
@@ -131,15 +134,23 @@ def test_check_counts_what_would_run(here: Path, capfd: pytest.CaptureFixture[st
         (("problems", "--source", "nope"), "unknown source 'nope'; mini.yaml has words"),
         (("train", "--model", "nope", "--run", "sbd"), "unknown model 'nope'; mini.yaml has llama"),
         ((*TRAIN, "nope"), "unknown run 'nope'; mini.yaml has base, sbd, wild"),
-        ((*EVALUATE[:-3], "nope", "--benchmark", "words"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
+        ((*EVALUATE[:-2], "nope", "--benchmark", "words"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
         ((*EVALUATE, "nope"), "unknown benchmark 'nope'; mini.yaml has words, long, no_task"),
         ((*EVALUATE, "no_task"), "no such task file: experiments/tasks/none.yaml"),
-        ((*EVALUATE, "long"), "256 positions of the model"),
         (("collect",), "no record at results/mini/records/llama/sbd/ntp/words/record.json"),
     ],
 )
 def test_wrong_names(refuses: Callable[..., str], arguments: tuple[str, ...], message: str) -> None:
     assert message in refuses(*arguments)
+
+
+def test_more_tokens_than_the_model_has_positions_in_a_process_of_its_own(here: Path) -> None:
+    command = [sys.executable, "-m", "sbd", EVALUATE[0], "--experiment", "mini.yaml", *EVALUATE[1:], "long"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"sbd evaluate: error: prompt \d .* 600 new .* 512 positions of the model\. .*\n", done.stderr)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +187,7 @@ def test_truncated_data(refuses: Callable[..., str]) -> None:
     text = problems_file("train").read_text()
     problems_file("train").write_text(text[: len(text) - 30])
     before = Path("results/mini/data/train/manifest.json").read_bytes()
-    assert "train.jsonl, line 12: not JSON (Unterminated string" in refuses("prepare")
+    assert "train.jsonl, line 12: not JSON (" in refuses("prepare")
     assert Path("results/mini/data/train/manifest.json").read_bytes() == before
     problems_file("test").write_text('{"id": "1", "prom')
     assert "test.jsonl, line 1: not JSON" in refuses(*EVALUATE, "words")
@@ -215,7 +226,7 @@ def test_steps_out_of_order(refuses: Callable[..., str]) -> None:
 
 
 def test_another_tokenizer_than_the_parent(refuses: Callable[..., str]) -> None:
-    write(tokenizer={"vocab_size": 280})
+    write(tokenizer={"vocab_size": 380})
     assert sbd("prepare") == 0
     assert "was trained with another tokenizer than the prepared data" in refuses(*TRAIN, "sbd")
 
@@ -232,7 +243,7 @@ ROW = {"question": "Two and three?", "answer": "2+3 = <<2+3=5>>5 apples.\n1000+5
 
 
 def gsm8k(source: dict[str, Any] = GSM8K, train: str | None = None) -> None:
-    write(data={"sequence_length": 256, "sources": {"words": source}})
+    write(data={"sequence_length": 400, "sources": {"words": source}})
     Path("files").mkdir(exist_ok=True)
     lines = "".join(f"{json.dumps({**ROW, 'question': f'Question {number}?'})}\n" for number in range(3))
     Path("files/train.jsonl").write_text(lines if train is None else train)
