@@ -467,8 +467,10 @@ def test_texts_are_kept_when_scoring_fails_and_no_record_looks_finished(tokenize
 )
 def test_a_real_model_end_to_end(model, tokenizer, decoder: dict, tmp_path: Path) -> None:
     problems = problems_of("tiny_gsm")[:3]
+    model.save_pretrained(tmp_path / "checkpoint")
+    tokenizer.save_pretrained(tmp_path / "checkpoint")
     made = evaluation.evaluate(
-        (model, tokenizer),
+        tmp_path / "checkpoint",
         TASKS / "tiny_gsm.yaml",
         jsonl(tmp_path / "test.jsonl", problems),
         decoder,
@@ -476,8 +478,13 @@ def test_a_real_model_end_to_end(model, tokenizer, decoder: dict, tmp_path: Path
         KEY,
         max_new_tokens=9,
         batch_size=2,
+        device="cpu",
+        config_hash="abc",
     )
     assert made.n == 3
+    assert made.provenance.checkpoint_hash
+    assert made.provenance.config_hash == "abc"
+    assert made.provenance.dtype == "float32"
     assert made.tokens == 27
     assert made.forward_passes >= 9
     for line in evaluation.read_generations(tmp_path / "out" / "generations.jsonl"):
@@ -496,8 +503,10 @@ def test_the_likelihood_task(model, tokenizer, tmp_path: Path) -> None:
         expected = []
         whole = len(encode_prompt(tokenizer, doc["prompt"]))
         for choice in doc["choices"]:
-            ids = encode_prompt(tokenizer, doc["prompt"] + choice)
-            expected.append(reference_loglikelihood(model, ids[:whole], ids[whole:])[0])
+            ids = torch.tensor([encode_prompt(tokenizer, doc["prompt"] + choice)])
+            with torch.no_grad():
+                scores = model(ids).logits[0, whole - 1 : -1].double().log_softmax(-1)
+            expected.append(float(scores.gather(-1, ids[0, whole:, None]).sum()))
         assert line["loglikelihoods"] == pytest.approx(expected, abs=1e-3)
         assert line["correct"] == float(max(range(4), key=expected.__getitem__) == doc["label"])
     assert made.score == pytest.approx(100 * sum(line["correct"] for line in lines) / len(lines))
