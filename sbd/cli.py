@@ -31,13 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         experiment = load_experiment(options.experiment)
         options.handler(experiment, options)
+        return 0
     except UserError as error:
-        print(f"sbd {options.verb}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        status, message = 2, f"error: {' '.join(str(error).split())}"
     except KeyboardInterrupt:
-        print(f"sbd {options.verb}: interrupted; the same command goes on where it can", file=sys.stderr)
-        return 130
-    return 0
+        status, message = 130, "interrupted; the same command goes on where it can"
+    # Outside the handlers, where the failed step and its progress bar are gone: this is the last line.
+    print(f"sbd {options.verb}: {message}", file=sys.stderr)
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -39,20 +39,27 @@ def code_of(*modules: str) -> set[str]:
 
 @cache
 def _imports(module: str) -> frozenset[str]:
-    return frozenset(_imported(_tree(_file(module))))
+    return frozenset(name for statement in _statements(_tree(_file(module)).body) for name in _imported(statement))
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for name in (alias.name for alias in node.names if alias.name.split(".")[0] in PACKAGES):
-                # A bare `import sbd` gives all its public names, which are loaded on first use.
-                yield from _public_modules() if name == "sbd" else [name]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
-            package = str(node.module)
-            if package not in PACKAGES:
-                yield package
-            yield from (name for alias in node.names if _file(name := f"{package}.{alias.name}").is_file())
+def _imported(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Import):
+        for name in (alias.name for alias in statement.names if alias.name.split(".")[0] in PACKAGES):
+            # A bare `import sbd` gives all its public names, which are loaded on first use.
+            yield from _public_modules() if name == "sbd" else [name]
+    elif isinstance(statement, ast.ImportFrom) and (statement.module or "").split(".")[0] in PACKAGES:
+        package = str(statement.module)
+        if package not in PACKAGES:
+            yield package
+        yield from (name for alias in statement.names if _file(name := f"{package}.{alias.name}").is_file())
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of ``body`` and of all blocks in it; much faster than ast.walk, which visits expressions too."""
+    for statement in body:
+        yield statement
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _statements(getattr(statement, name, []))
 
 
 @cache
@@ -70,11 +77,9 @@ def _file(module: str) -> Path:
 def _tree(path: Path) -> ast.Module:
     """The syntax tree of a file without its docstrings."""
     tree = ast.parse(path.read_bytes(), str(path))
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        first = body[0] if isinstance(body, list) and body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            body[0] = ast.Pass()  # type: ignore[index]
+    for statement in (tree, *_statements(tree.body)):
+        if isinstance(statement, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(statement, False):
+            statement.body[0] = ast.Pass()
     return tree
 
 

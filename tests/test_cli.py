@@ -1,0 +1,316 @@
+"""The command line end to end: every mistake of a user is one clear line on the error stream and exit status 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from sbd.cli import main
+from sbd.config import load_experiment
+
+ROOT = Path(__file__).parents[1]
+SHAPE = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+}
+RUN = {"steps": 2, "batch_rows": 2, "micro_rows": 2, "learning_rate": 0.003, "warmup_steps": 1}
+EXPERIMENT: dict[str, Any] = {
+    "scale": "mini",
+    "tokenizer": {"vocab_size": 400},
+    "data": {
+        "sequence_length": 400,
+        "sources": {"words": {"generator": "tiny_gsm", "train": 12, "validation": 2, "test": 2}},
+    },
+    "models": {"llama": {"architecture": "llama", "shape": SHAPE}},
+    "runs": {
+        "base": {"objective": "ntp", **RUN},
+        "sbd": {"objective": "sbd", "parent": "base", **RUN},
+        "wild": {"objective": "sbd", **RUN, "learning_rate": 1e30, "max_grad_norm": 1e30},
+    },
+    "decoders": {
+        "ntp": {"kind": "autoregressive"},
+        "eb": {"kind": "set_block", "block_size": 4, "sampler": {"gamma": 0.1}},
+    },
+    "benchmarks": {
+        "words": {"task": str(ROOT / "experiments/tasks/tiny_gsm.yaml"), "source": "words", "max_new_tokens": 8},
+        "long": {"task": str(ROOT / "experiments/tasks/tiny_gsm.yaml"), "source": "words", "max_new_tokens": 600},
+        "no_task": {"task": "experiments/tasks/none.yaml", "source": "words", "max_new_tokens": 8},
+    },
+    "evaluations": [{"runs": ["sbd"], "decoders": ["ntp", "eb"], "benchmarks": ["words"]}],
+    "table1": {"rows": [{"run": "sbd", "decoder": "eb"}]},
+    "pareto": {"curves": {"SBD": [{"run": "sbd", "decoder": "eb"}]}},
+}
+TRAIN = ("train", "--model", "llama", "--run")
+EVALUATE = ("evaluate", "--model", "llama", "--run", "sbd", "--decoder", "eb", "--benchmark")
+
+
+def write(**changes: Any) -> None:
+    Path("mini.yaml").write_text(yaml.safe_dump({**EXPERIMENT, **changes}, sort_keys=False), encoding="utf-8")
+
+
+def sbd(*arguments: str) -> int:
+    return main([arguments[0], "--experiment", "mini.yaml", *arguments[1:]])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the steps up to the training of ``sbd`` were run."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        logging.disable_progress_bar()  # as the command line does where it is the first to import transformers
+        write()
+        steps = (("problems", "--source", "words"), ("prepare",), (*TRAIN, "base"), (*TRAIN, "sbd"))
+        assert [sbd(*step) for step in steps] == [0, 0, 0, 0]
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, as the working directory."""
+    subprocess.run(["cp", "-r", f"{trained}/.", str(tmp_path)], check=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def refuses(here: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a verb that must fail with one line; returns the line."""
+
+    def run(*arguments: str) -> str:
+        capfd.readouterr()
+        assert sbd(*arguments) == 2
+        lines = capfd.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        assert lines[0].startswith(f"sbd {arguments[0]}: error: ")
+        return lines[0]
+
+    return run
+
+
+def problems_file(split: str) -> Path:
+    return Path(f"results/mini/data/words/{split}.jsonl")
+
+
+def test_the_steps_leave_what_the_next_one_reads(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    experiment = load_experiment("mini.yaml")
+    for decoder in ("ntp", "eb"):
+        assert sbd("evaluate", "--model", "llama", "--run", "sbd", "--decoder", decoder, "--benchmark", "words") == 0
+        folder = experiment.record_folder("llama", "sbd", decoder, "words")
+        assert json.loads((folder / "record.json").read_text())["n"] == 2
+        assert len((folder / "generations.jsonl").read_text().splitlines()) == 2
+    assert sbd("collect") == 0
+    rows = Path("results/mini/records.csv").read_text().splitlines()
+    assert [row.split(",")[:4] for row in rows[1:]] == [["llama", "sbd", d, "words"] for d in ("ntp", "eb")]
+    model = AutoModelForCausalLM.from_pretrained(experiment.run_folder("llama", "sbd") / "checkpoint")
+    assert model.config.sbd_objective == "sbd"
+
+
+def test_check_counts_what_would_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    assert sbd("check") == 0
+    assert "2 trainings and 2 evaluations; results go to results/mini/" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("problems", "--source", "nope"), "unknown source 'nope'; mini.yaml has words"),
+        (("train", "--model", "nope", "--run", "sbd"), "unknown model 'nope'; mini.yaml has llama"),
+        ((*TRAIN, "nope"), "unknown run 'nope'; mini.yaml has base, sbd, wild"),
+        ((*EVALUATE[:-2], "nope", "--benchmark", "words"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
+        ((*EVALUATE, "nope"), "unknown benchmark 'nope'; mini.yaml has words, long, no_task"),
+        ((*EVALUATE, "no_task"), "no such task file: experiments/tasks/none.yaml"),
+        (("collect",), "no record at results/mini/records/llama/sbd/ntp/words/record.json"),
+    ],
+)
+def test_wrong_names(refuses: Callable[..., str], arguments: tuple[str, ...], message: str) -> None:
+    assert message in refuses(*arguments)
+
+
+def test_more_tokens_than_the_model_has_positions_in_a_process_of_its_own(here: Path) -> None:
+    command = [sys.executable, "-m", "sbd", EVALUATE[0], "--experiment", "mini.yaml", *EVALUATE[1:], "long"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"sbd evaluate: error: prompt \d .* 600 new .* 512 positions of the model\. .*\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sed": 1}, "mini.yaml: sed: unknown key; allowed are benchmarks"),
+        (
+            {"decoders": {**EXPERIMENT["decoders"], "eb": {**EXPERIMENT["decoders"]["eb"], "block_size": 0}}},
+            "block_size",
+        ),
+        ({"runs": {**EXPERIMENT["runs"], "base": {"objective": "ntp", **RUN, "steps": -1}}}, "runs.base.steps: "),
+        ({"evaluations": [{"runs": ["nope"], "decoders": ["eb"]}]}, "unknown name 'nope'; known are base, sbd, wild"),
+    ],
+)
+def test_a_wrong_experiment(refuses: Callable[..., str], changes: dict[str, Any], message: str) -> None:
+    write(**changes)
+    assert message in refuses("check")
+    assert message in refuses(*EVALUATE, "words")
+
+
+def test_a_missing_experiment(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--experiment", "none.yaml"]) == 2
+    assert capfd.readouterr().err.splitlines() == [
+        "sbd check: error: no such experiment file: none.yaml; experiment files there: none"
+    ]
+
+
+def test_missing_data(refuses: Callable[..., str]) -> None:
+    problems_file("train").unlink()
+    assert "no such data file: results/mini/data/words/train.jsonl; check the path" in refuses("prepare")
+
+
+def test_truncated_data(refuses: Callable[..., str]) -> None:
+    text = problems_file("train").read_text()
+    problems_file("train").write_text(text[: len(text) - 30])
+    before = Path("results/mini/data/train/manifest.json").read_bytes()
+    assert "train.jsonl, line 12: not JSON (" in refuses("prepare")
+    assert Path("results/mini/data/train/manifest.json").read_bytes() == before
+    problems_file("test").write_text('{"id": "1", "prom')
+    assert "test.jsonl, line 1: not JSON" in refuses(*EVALUATE, "words")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_an_empty_prompt(refuses: Callable[..., str], split: str) -> None:
+    lines = problems_file(split).read_text().splitlines()
+    lines[1] = json.dumps({**json.loads(lines[1]), "prompt": ""})
+    problems_file(split).write_text("\n".join(lines) + "\n")
+    arguments = ("prepare",) if split == "train" else (*EVALUATE, "words")
+    assert f"{split}.jsonl, line 2: prompt missing or empty; each problem needs a text there" in refuses(*arguments)
+
+
+def test_a_checkpoint_without_mask_token(refuses: Callable[..., str]) -> None:
+    checkpoint = load_experiment("mini.yaml").run_folder("llama", "sbd") / "checkpoint"
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    tokenizer.mask_token = None
+    tokenizer.save_pretrained(checkpoint)
+    assert "the tokenizer has no mask token; train or prepare the model" in refuses(*EVALUATE, "words")
+    assert (
+        not load_experiment("mini.yaml").record_folder("llama", "sbd", "eb", "words").joinpath("record.json").exists()
+    )
+
+
+def test_steps_out_of_order(refuses: Callable[..., str]) -> None:
+    experiment = load_experiment("mini.yaml")
+    parent = experiment.run_folder("llama", "base") / "checkpoint"
+    parent.rename(parent.with_name("away"))
+    assert f"the parent run has no finished checkpoint at {parent}; train it first" in refuses(*TRAIN, "sbd")
+    checkpoint = experiment.run_folder("llama", "sbd") / "checkpoint"
+    checkpoint.rename(checkpoint.with_name("away"))
+    assert "has no checkpoint at" in refuses(*EVALUATE, "words")
+    Path("results/mini/data/train/manifest.json").unlink()
+    assert "is no prepared data (no manifest.json); run `python -m sbd prepare`" in refuses(*TRAIN, "base")
+
+
+def test_another_tokenizer_than_the_parent(refuses: Callable[..., str]) -> None:
+    write(tokenizer={"vocab_size": 380})
+    assert sbd("prepare") == 0
+    assert "was trained with another tokenizer than the prepared data" in refuses(*TRAIN, "sbd")
+
+
+def test_a_loss_that_is_no_number(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert sbd(*TRAIN, "wild") == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert re.match(r"sbd train: error: the loss or gradient is not finite at step \d+ .*lower learning_rate", last)
+    assert not (load_experiment("mini.yaml").run_folder("llama", "wild") / "checkpoint").exists()
+
+
+GSM8K = {"format": "gsm8k", "train": "train.jsonl", "validation": 1, "test": "test.jsonl"}
+ROW = {"question": "Two and three?", "answer": "2+3 = <<2+3=5>>5 apples.\n1000+5 = <<1000+5=1005>>1005\n#### 1,005"}
+
+
+def gsm8k(source: dict[str, Any] = GSM8K, train: str | None = None) -> None:
+    write(data={"sequence_length": 400, "sources": {"words": source}})
+    Path("files").mkdir(exist_ok=True)
+    lines = "".join(f"{json.dumps({**ROW, 'question': f'Question {number}?'})}\n" for number in range(3))
+    Path("files/train.jsonl").write_text(lines if train is None else train)
+    Path("files/test.jsonl").write_text(lines)
+
+
+def test_local_gsm8k_files(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    gsm8k()
+    assert sbd("problems", "--source", "words", "--data", "files") == 0
+    assert "2 train, 1 validation, 3 test" in capfd.readouterr().out
+    lines = [json.loads(line) for line in problems_file("validation").read_text().splitlines()]
+    assert [(line["prompt"], line["solution"], line["answer"]) for line in lines] == [
+        ("Question 2?\n", "2+3 = 5 apples.\n1000+5 = 1005\n#### 1,005", "1005")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "train", "message"),
+    [
+        ({**GSM8K, "train": "none.jsonl"}, None, "no such data file: files/none.jsonl (train of source 'words')"),
+        (GSM8K, '{"question": "Two', "files/train.jsonl, line 1: not JSON (Unterminated string"),
+        (GSM8K, '{"question": "Two?"}\n', "no answer"),
+        (GSM8K, '{"question": "Two?", "answer": "2"}\n', "no line '#### number'"),
+        (GSM8K, "", "files/train.jsonl holds no problem"),
+        ({**GSM8K, "validation": 3}, None, "validation takes 3 of 3 training problems; nothing is left to train on"),
+        ({**GSM8K, "train": "nobody/nothing"}, None, "'nobody/nothing' is no file and could not be read from the hub"),
+        ({**GSM8K, "format": "problems"}, None, "files/train.jsonl, line 1: prompt missing or empty"),
+    ],
+)
+def test_local_files_that_are_no_source(
+    refuses: Callable[..., str], source: dict[str, Any], train: str | None, message: str
+) -> None:
+    gsm8k(source, train)
+    before = problems_file("train").read_bytes()
+    assert message in refuses("problems", "--source", "words", "--data", "files")
+    assert problems_file("train").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: VERB"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["train"], "the following arguments are required: --model, --run"),
+        (["train", "--model", "a", "--run", "b", "--threads", "0"], "must be 1 or more, not 0"),
+        (["train", "--model", "a", "--run", "b", "--threads", "two"], "invalid whole number value: 'two'"),
+    ],
+)
+def test_a_wrong_command_is_one_line(capfd: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert message in lines[0]
+
+
+def test_help_and_mistakes_need_no_torch() -> None:
+    code = (
+        "import sys; from sbd.cli import main; "
+        "status = main(['train', '--experiment', 'experiments/tiny.yaml', '--model', 'x', '--run', 'y']); "
+        "print(status, sorted({'torch', 'transformers', 'datasets', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "2 []\n"
+    shown = subprocess.run(
+        [sys.executable, "-m", "sbd", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for verb in ("check", "problems", "prepare", "train", "evaluate", "collect"):
+        assert re.search(rf"^\s+{verb} ", shown.stdout, flags=re.M)

@@ -1,0 +1,113 @@
+"""The schema: every mistake is named with its place and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sbd.config import Experiment, fingerprint, load_experiment
+from sbd.errors import UserError
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+
+
+def overlaid(folder: Path, **keys: Any) -> Path:
+    """An experiment file that lays ``keys`` over the tiny experiment."""
+    path = folder / "changed.yaml"
+    path.write_text(yaml.safe_dump({"extends": str(EXPERIMENTS / "tiny.yaml"), **keys}), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
+    experiment = load_experiment(path)
+    assert experiment.scale == path.stem, "two experiments of one scale would write over each other's results"
+    assert experiment.jobs()
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"modles": {}}, "modles: unknown key; allowed are benchmarks, data, decoders"),
+        ({"runs": {"sbd": {"step": 5}}}, "runs.sbd.step: unknown key; allowed are batch_rows"),
+        ({"runs": {"sbd": {"parent": "base"}}}, "runs.sbd.parent: unknown name 'base'; known are ntp, pretrain, sbd"),
+        ({"runs": {"pretrain": {"parent": "sbd"}}}, "the parents form a circle"),
+        ({"runs": {"sbd": {"steps": 0}}}, "runs.sbd.steps: Input should be greater than 0 (got 0)"),
+        ({"runs": {"sbd": {"objective": "mlm"}}}, "runs.sbd.objective: Input should be 'ntp', 'sbd' or 'sdlm'"),
+        ({"decoders": {"gamma_0": {"block_size": 0}}}, "decoders.gamma_0.block_size"),
+        ({"decoders": {"gamma_0": {"sampler": {"gamma": -1}}}}, "decoders.gamma_0.sampler.gamma"),
+        ({"decoders": {"gamma_0": {"sampler": {"rule": "top_k"}}}}, "the rule top_k takes count and no other number"),
+        ({"decoders": {"x": {"kind": "set_block"}}}, "the decoder kind set_block needs block_size and sampler"),
+        ({"benchmarks": {"tiny_gsm": {"source": "nope"}}}, "unknown name 'nope'; known are tiny_code, tiny_gsm"),
+        ({"evaluations": [{"runs": ["nope"], "decoders": ["ntp"]}]}, "evaluations.0.runs: unknown name 'nope'"),
+        ({"evaluations": [{"runs": ["sbd"], "decoders": ["nope"]}]}, "evaluations.0.decoders: unknown name 'nope'"),
+        ({"table1": {"rows": [{"run": "ntp", "decoder": "gamma_0"}]}}, "is not among the evaluations; add it there"),
+        ({"data": {"sources": {"tiny_gsm": {"train": "a.jsonl"}}}}, "train must be a count for such a source"),
+        ({"tokenizer": {"path": "gpt2"}}, "not both and not none"),
+        ({"models": {"llama-tiny": {"architecture": "gpt2"}}}, "models.llama-tiny.architecture"),
+        ({"scale": "../elsewhere"}, "scale"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        load_experiment(overlaid(tmp_path, **keys))
+    assert message in str(error.value)
+    assert str(error.value).startswith(str(tmp_path / "changed.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1", "not YAML"),
+        ("- 1", "is a mapping of keys"),
+        ("extends: changed.yaml", "leads back to the file itself"),
+    ],
+)
+def test_a_file_that_is_no_experiment(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "changed.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        load_experiment(tmp_path / "changed.yaml")
+
+
+def test_a_missing_file_names_its_neighbours() -> None:
+    with pytest.raises(UserError, match=r"no such experiment file: .*none\.yaml; experiment files there: .*tiny\.yaml"):
+        load_experiment(EXPERIMENTS / "none.yaml")
+
+
+def test_jobs_are_every_model_with_every_arm_on_every_benchmark_once(tmp_path: Path) -> None:
+    twice = [{"runs": ["ntp", "sbd"], "decoders": ["ntp"]}, {"runs": ["sbd"], "decoders": ["ntp", "gamma_0"]}]
+    keys = {
+        "evaluations": twice,
+        "table1": {"rows": [{"run": "ntp", "decoder": "ntp"}]},
+        "pareto": {"curves": {"SBD": [{"run": "sbd", "decoder": "gamma_0"}]}},
+    }
+    experiment = load_experiment(overlaid(tmp_path, **keys))
+    arms = [("ntp", "ntp"), ("sbd", "ntp"), ("sbd", "gamma_0")]
+    expected = {
+        (model, *arm, benchmark)
+        for model in ("llama-tiny", "qwen3-tiny")
+        for arm in arms
+        for benchmark in ("tiny_gsm", "tiny_code")
+    }
+    jobs = experiment.jobs()
+    assert set(jobs) == expected
+    assert len(jobs) == len(expected)
+
+
+def test_unlimited_is_an_infinite_gamma() -> None:
+    sampler = load_experiment(EXPERIMENTS / "tiny.yaml").decoders["unlimited"].sampler
+    assert sampler is not None
+    assert sampler.gamma == math.inf
+
+
+def test_a_fingerprint_follows_values_and_nothing_else() -> None:
+    experiment = load_experiment(EXPERIMENTS / "tiny.yaml")
+    again = Experiment.model_validate(experiment.model_dump())
+    assert fingerprint(experiment) == fingerprint(again)
+    ntp, sbd = experiment.runs["ntp"], experiment.runs["sbd"]
+    assert fingerprint(ntp) != fingerprint(sbd)
+    assert fingerprint(ntp) != fingerprint(ntp.model_copy(update={"steps": ntp.steps + 1}))

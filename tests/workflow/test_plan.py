@@ -1,0 +1,93 @@
+"""What the workflow plans, without running a job."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.workflow.conftest import copy_project, environment, planned, snakemake
+
+from sbd.config import load_experiment
+from sbd.fingerprints import UNCOUNTED, code_of
+
+ROOT = Path(__file__).parents[2]
+PARSE = """
+import sys, time
+from snakemake.api import ConfigSettings, DAGSettings, OutputSettings, ResourceSettings, SnakemakeApi
+with SnakemakeApi(OutputSettings(quiet={"all"})) as api:
+    workflow = api.workflow(resource_settings=ResourceSettings(cores=1), config_settings=ConfigSettings(),
+                            snakefile="Snakefile")
+    before, started = set(sys.modules), time.process_time()
+    workflow.dag(DAGSettings())
+    seconds = time.process_time() - started
+print(seconds, sorted({"torch", "transformers", "datasets", "pandas", "lm_eval"} & (set(sys.modules) - before)))
+"""
+
+
+@pytest.mark.parametrize("name", ["tiny", "smoke", "gsm8k"])
+def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
+    experiment = load_experiment(ROOT / "experiments" / f"{name}.yaml")
+    assert planned(copy_project(tmp_path), experiment=name) == {
+        "problems": len(experiment.data.sources),
+        "prepare": 1,
+        "train": len(experiment.models) * len(experiment.runs),
+        "evaluate": len(experiment.jobs()),
+        "collect": 1,
+        "table1": 1,
+        "pareto": 1,
+        "all": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "target", ["models/llama-tiny/nope/checkpoint/training.json", "models/llama/sbd/checkpoint/training.json"]
+)
+def test_a_target_of_an_unknown_name_is_refused(tmp_path: Path, target: str) -> None:
+    done = snakemake(copy_project(tmp_path), "--dry-run", f"results/smoke/{target}")
+    assert done.returncode != 0
+    assert "MissingRuleException" in done.stdout
+
+
+def test_a_wrong_experiment_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = copy_project(tmp_path)
+    text = "extends: smoke.yaml\nevaluations: [{runs: [sdb], decoders: [ntp]}]\n"
+    (folder / "experiments/wrong.yaml").write_text(text)
+    done = snakemake(folder, "--dry-run", experiment="wrong")
+    assert done.returncode != 0
+    assert done.stdout.splitlines() == [
+        "snakemake: error: experiments/wrong.yaml: evaluations.0.runs: unknown name 'sdb'; known are ntp, pretrain, sbd"
+    ]
+
+
+def test_lint() -> None:
+    done = snakemake(ROOT, "--lint")
+    assert done.returncode == 0, done.stdout
+
+
+def test_reading_the_workflow_takes_less_than_a_second_and_no_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE], cwd=ROOT, capture_output=True, text=True, check=True, env=environment()
+    )
+    seconds, modules = done.stdout.split(maxsplit=1)
+    assert modules.strip() == "[]"
+    assert float(seconds) < 1
+
+
+def test_the_code_of_a_stage_is_what_it_imports() -> None:
+    training = code_of("sbd.steps.train")
+    assert {"sbd.training", "sbd.objectives", "sbd.attention", "sbd.corruption", "sbd.batching", "sbd.data"} <= training
+    assert not any(name.startswith(("sbd.decoding", "sbd.evaluation", "sbd.problems")) for name in training)
+    evaluation = code_of("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child")
+    assert {"sbd.decoding.set_block", "sbd.samplers", "sbd.cache", "sbd.sandbox", "sbd.modeling"} <= evaluation
+    assert "sbd.training" not in evaluation
+    assert code_of("paper_figures.table1") >= {"paper_figures.table1", "paper_figures.inputs"}
+
+
+def test_the_code_of_a_stage_holds_all_that_python_loads_for_it() -> None:
+    script = "import sys, sbd.steps.evaluate; print(*(name for name in sys.modules if name.startswith('sbd.')))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "sbd.evaluation.model" in loaded
+    assert loaded - code_of("sbd.steps.evaluate") - UNCOUNTED == {"sbd.steps"}

@@ -1,0 +1,168 @@
+"""The smoke experiment through Snakemake: it ends, is not repeated, and a change repeats what depends on it only."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from tests.workflow.conftest import command, environment, planned, snakemake
+
+from sbd.config import load_experiment
+
+pytestmark = pytest.mark.slow
+PAPER = {"collect": 1, "table1": 1, "pareto": 1, "all": 1}
+
+
+def change(path: Path, **keys: object) -> None:
+    """Lay ``keys`` over the mappings of an experiment file, two levels deep."""
+    raw = yaml.safe_load(path.read_text())
+    for key, value in keys.items():
+        if isinstance(value, dict):
+            raw[key] = {**raw.get(key, {})}
+            for name, inner in value.items():
+                old = raw[key].get(name, {})
+                raw[key][name] = {**old, **inner} if isinstance(inner, dict) and isinstance(old, dict) else inner
+        else:
+            raw[key] = value
+    path.write_text(yaml.safe_dump(raw, sort_keys=False))
+
+
+def test_the_whole_workflow_runs_and_is_then_done(finished: Path) -> None:
+    results = finished / "results/smoke"
+    experiment = load_experiment(finished / "experiments/smoke.yaml")
+    with open(results / "records.csv", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    keys = [(row["model"], row["run"], row["decoder"], row["benchmark"]) for row in rows]
+    assert keys == experiment.jobs()
+    for name in (
+        "tables/table1.csv",
+        "tables/table1.md",
+        "tables/table1.tex",
+        "figures/pareto.pdf",
+        "figures/pareto.png",
+    ):
+        assert (results / name).stat().st_size > 0
+    assert planned(finished) == {}
+
+
+def test_the_report_is_one_file_that_needs_no_network(finished: Path) -> None:
+    done = snakemake(finished, "--report", "results/smoke/report.html")
+    assert done.returncode == 0, done.stdout
+    text = (finished / "results/smoke/report.html").read_text(encoding="utf-8")
+    assert not re.search(r'<(script|link|img)[^>]+(src|href)="(https?:)?//', text)
+    assert "Accuracy against speed" in text
+    assert "Table 1" in text
+
+
+def test_a_new_run_plans_its_own_jobs_only(project: Path) -> None:
+    file = project / "experiments/smoke.yaml"
+    change(
+        file,
+        runs={"more": {"objective": "sbd", "parent": "pretrain", "steps": 2, "batch_rows": 2, "micro_rows": 2}},
+    )
+    text = file.read_text().replace("micro_rows: 2", "micro_rows: 2\n    learning_rate: 0.001\n    warmup_steps: 1")
+    file.write_text(text)
+    assert planned(project) == {}, "a run that nothing evaluates changes nothing"
+    assert planned(project, "models") == {"train": 2, "models": 1}
+    evaluations = yaml.safe_load(file.read_text())["evaluations"]
+    change(file, evaluations=[*evaluations, {"runs": ["more"], "decoders": ["gamma_0.1"]}])
+    assert planned(project) == {"train": 2, "evaluate": 4, **PAPER}
+
+
+@pytest.mark.parametrize(
+    ("changes", "jobs"),
+    [
+        ({"decoders": {"gamma_0.1": {"sampler": {"gamma": 0.12}}}}, {"evaluate": 4, **PAPER}),
+        ({"benchmarks": {"tiny_gsm": {"limit": 8}}}, {"evaluate": 4, **PAPER}),
+        ({"runs": {"sbd": {"learning_rate": 0.001}}}, {"train": 2, "evaluate": 4, **PAPER}),
+        ({"runs": {"pretrain": {"learning_rate": 0.001}}}, {"train": 6, "evaluate": 8, **PAPER}),
+        ({"runs": {"sbd": {"label": "another name"}}}, {"table1": 1, "pareto": 1, "all": 1}),
+        ({"runs": {"sbd": {"checkpoint_every": 7}}}, {"table1": 1, "pareto": 1, "all": 1}),
+    ],
+    ids=["decoder", "benchmark", "run", "parent", "label", "checkpoints"],
+)
+def test_a_changed_setting_repeats_what_depends_on_it(project: Path, changes: dict, jobs: dict[str, int]) -> None:
+    change(project / "experiments/smoke.yaml", **changes)
+    assert planned(project) == jobs
+
+
+@pytest.mark.parametrize(
+    ("module", "jobs"),
+    [
+        ("sbd/samplers.py", {"evaluate": 8, **PAPER}),
+        ("sbd/objectives.py", {"train": 6, "evaluate": 8, **PAPER}),
+        ("sbd/problems/functions.py", {"problems": 2, "prepare": 1, "train": 6, "evaluate": 8, **PAPER}),
+        ("paper_figures/table1.py", {"table1": 1, "all": 1}),
+        ("sbd/cli.py", {}),
+    ],
+)
+def test_changed_code_repeats_its_stage(project: Path, module: str, jobs: dict[str, int]) -> None:
+    text = (project / module).read_text()
+    (project / module).write_text(text + "\n# a comment\n")
+    assert planned(project) == {}
+    (project / module).write_text(text + "\nCHANGED = True\n")
+    assert planned(project) == jobs
+
+
+def test_a_changed_task_file_repeats_its_benchmark(project: Path) -> None:
+    task = project / "experiments/tasks/tiny_code.yaml"
+    task.write_text(task.read_text() + "\n")
+    assert planned(project) == {"evaluate": 4, **PAPER}
+
+
+def test_a_failed_step_shows_its_line_and_leaves_no_result(project: Path) -> None:
+    problems = project / "results/smoke/data/tiny_gsm/test.jsonl"
+    problems.write_text(problems.read_text()[:-20])
+    record = "results/smoke/records/llama-tiny/ntp/ntp/tiny_gsm/record.json"
+    done = snakemake(project, record)
+    assert done.returncode != 0
+    assert re.search(r"^sbd evaluate: error: .*test\.jsonl, line 16: not JSON", done.stdout, flags=re.M)
+    assert not (project / record).exists()
+
+
+def test_a_training_that_was_killed_goes_on(project: Path) -> None:
+    """SIGKILL in mid-training fails the workflow; the rerun takes up the saved state and ends as one that was not stopped."""
+    change(project / "experiments/smoke.yaml", runs={"pretrain": {"steps": 60, "checkpoint_every": 3}})
+    folder = project / "results/smoke/models/llama-tiny/pretrain"
+    target = "results/smoke/models/llama-tiny/pretrain/checkpoint/training.json"
+    whole = project.with_name("whole")
+    subprocess.run(["cp", "-a", project, whole], check=True)
+    running = subprocess.Popen(
+        command(target), cwd=project, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    deadline = time.monotonic() + 240
+    while not (folder / "state/latest.pt").exists():
+        assert running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < deadline, "no state was saved"
+        time.sleep(0.02)
+    trainings = [
+        process
+        for process in psutil.Process(running.pid).children(recursive=True)
+        if "sbd" in process.cmdline() and "python" in process.name()
+    ]
+    assert trainings
+    for process in trainings:
+        process.send_signal(signal.SIGKILL)
+    assert running.wait(120) != 0
+    assert (folder / "state/latest.pt").exists()
+    assert not (project / target).exists()
+
+    again = snakemake(project, target)
+    assert again.returncode == 0, again.stdout
+    first = re.search(r"llama-tiny pretrain: (\d+)/60 step", again.stdout)
+    assert first is not None
+    assert int(first[1]) >= 3, "it began from the start"
+    assert not (folder / "state").exists()
+    done = snakemake(whole, target)
+    assert done.returncode == 0, done.stdout
+    ours, theirs = (json.loads((place / target).read_text()) for place in (project, whole))
+    assert ours["steps"] == theirs["steps"] == 60
+    assert ours["validation"] == theirs["validation"]
