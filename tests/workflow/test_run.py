@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from tests.workflow.conftest import command, environment, planned, snakemake
 
 from sbd.config import load_experiment
+from tests.workflow.conftest import command, environment, planned, snakemake
 
 pytestmark = pytest.mark.slow
 PAPER = {"collect": 1, "table1": 1, "pareto": 1, "all": 1}
