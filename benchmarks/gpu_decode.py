@@ -45,7 +45,7 @@ def random_llama(shape: str, device: str, dtype: torch.dtype) -> Any:
     config = LlamaConfig(**SHAPES[shape], max_position_embeddings=8192, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     config.mask_token_id = 3
     with torch.device(device):
-        model = LlamaForCausalLM(config)
+        model: Any = LlamaForCausalLM(config)
     return model.to(dtype).eval()
 
 
