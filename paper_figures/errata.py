@@ -246,7 +246,8 @@ FAULTS = {
         "The MBPP panel of figures 5, 12 and 13 is the GSM8K panel again",
         "figure 5, p. 7; figures 12 and 13, p. 19",
         "All its points equal those of GSM8K, and many of its scores cannot come from 500 or 378 problems, so the "
-        "paper has no MBPP ablation. (Every tenth of a percent fits 1,319 problems.) The reported numbers have no such row.",
+        "paper has no MBPP ablation. (Every tenth of a percent fits 1,319 problems.) The reported numbers "
+        "have no such row.",
         mbpp_panel,
     ),
     "canvas": Fault(
