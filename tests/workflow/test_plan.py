@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.workflow.conftest import copy_project, environment, planned, snakemake
 
 from sbd.config import load_experiment
 from sbd.fingerprints import UNCOUNTED, code_of
+from tests.workflow.conftest import copy_project, environment, planned, snakemake
 
 ROOT = Path(__file__).parents[2]
 PARSE = """
