@@ -36,6 +36,7 @@ rule records:
 rule tables:
     input:
         f"{EXPERIMENT.folder}/tables/table1.csv",
+        f"{EXPERIMENT.folder}/tables/losses.csv",
 
 
 rule figures:

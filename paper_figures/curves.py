@@ -61,12 +61,13 @@ def star(axes: Axes, marks: Marks, x: float, y: float, color: str, filled: bool 
 
 def star_look(color: str, filled: bool = True, ring: int = 0) -> dict[str, Any]:
     """Of a star, for the plot and its legend."""
-    size = 6.5 if filled else 8.5 + 2 * ring
+    size = 8 if filled else 10 + 2 * ring
     return {
         "marker": "*",
         "markersize": size,
         "color": color if filled else "none",
-        "markeredgecolor": color,
+        "markeredgecolor": "#202020" if filled else color,
+        "markeredgewidth": 0.5 if filled else 0.8,
         "linestyle": "",
         "zorder": 4 + ring,
     }

@@ -127,3 +127,16 @@ def rows_of(
                 "evaluate all of them on the same problems"
             )
     return rows, missing
+
+
+def where(frame: pd.DataFrame, **equal: object) -> pd.DataFrame:
+    """The rows whose columns have these values, in their order."""
+    keep = np.ones(len(frame), bool)
+    for name, value in equal.items():
+        keep &= (frame[name] == value).to_numpy()
+    return frame.loc[keep]
+
+
+def unique(frame: pd.DataFrame, column: str) -> list[str]:
+    """The texts of a column, each once, in their order."""
+    return [str(value) for value in dict.fromkeys(frame[column])]

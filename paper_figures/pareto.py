@@ -26,7 +26,7 @@ from sbd.config import Arm, Experiment, load_experiment
 def draw(experiment: Experiment, records: pd.DataFrame, partial: bool = False) -> Figure:
     """The figure from checked records; see ``inputs.rows_of`` for what is refused."""
     rows, missing = inputs.rows_of(records, experiment, arms(experiment), partial)
-    benchmarks = list(dict.fromkeys(rows["benchmark"]))
+    benchmarks = inputs.unique(rows, "benchmark")
     looks = curve_looks(experiment)
     columns = min(2, len(benchmarks))
     height = -(-len(benchmarks) // columns)

@@ -71,6 +71,8 @@ def place_labels(
         half = np.array([box.width, box.height]) / 2
         best, best_cost = (0.0, 0.0), math.inf
         for gap in (3.5, 8.0, 13.0, 18.0, 24.0):
+            if best_cost <= gap:
+                break  # no place at this distance or farther can cost less
             for step in range(24):
                 direction = np.array([math.cos(step * math.pi / 12), math.sin(step * math.pi / 12)])
                 # The centre for which the box just touches a circle of radius `gap` around the point.

@@ -27,14 +27,14 @@ def build(
     rows, missing = inputs.rows_of(records, experiment, arms, partial)
     found = rows.set_index(inputs.KEY)
     asked = set(experiment.jobs())
-    benchmarks = list(dict.fromkeys(rows["benchmark"]))
+    benchmarks = inputs.unique(rows, "benchmark")
     counts = rows.groupby("benchmark")["n"].first()
     columns = [benchmark_label(experiment, name, int(counts.loc[name])) for name in benchmarks]
     header = ["model", "training loss", "sampling", "average speed-up", *columns]
     lines: list[list[str]] = []
     short_lines: list[list[str]] = []
     groups = []
-    for model in dict.fromkeys(rows["model"]):
+    for model in inputs.unique(rows, "model"):
         before = len(lines)
         for arm in arms:
             keys = [(model, arm.run, arm.decoder, benchmark) for benchmark in benchmarks]

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 import torch
-from decoding_helpers import MASK, prompts, tiny_model
 from transformers import DynamicCache
 
 from sbd.cache import SlotCache
 from sbd.decoding.engine import Engine
+from tests.decoding_helpers import MASK, prompts, tiny_model
 
 
 def causal_cache(model, tokens):

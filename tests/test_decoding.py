@@ -3,7 +3,13 @@ from itertools import pairwise
 
 import pytest
 import torch
-from decoding_helpers import (
+
+from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
+from sbd.decoding.engine import Engine
+from sbd.decoding.randomness import random_integers
+from sbd.errors import UserError
+from sbd.samplers import EntropyBound
+from tests.decoding_helpers import (
     BOS,
     EOS,
     FORBIDDEN,
@@ -18,12 +24,6 @@ from decoding_helpers import (
     reference_set_block,
     tiny_model,
 )
-
-from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
-from sbd.decoding.engine import Engine
-from sbd.decoding.randomness import random_integers
-from sbd.errors import UserError
-from sbd.samplers import EntropyBound
 
 LENGTHS = (5, 9, 2, 6)
 ENDS = (EOS, 5, 9, 11, 14)

@@ -3,7 +3,12 @@
 import math
 from itertools import pairwise
 
-from decoding_helpers import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
+from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor, TopK
+from tests.decoding_helpers import (
     FORBIDDEN,
     left_padded,
     prompts,
@@ -12,11 +17,6 @@ from decoding_helpers import (
     reference_set_block,
     tiny_model,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
-from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor, TopK
 
 VOCABULARY = 10
 MODEL = tiny_model(vocabulary=VOCABULARY)

@@ -1,9 +1,9 @@
 import pytest
 import torch
-from decoding_helpers import tiny_model
 
 from sbd.decoding.engine import Engine
 from sbd.decoding.forward import is_supported
+from tests.decoding_helpers import tiny_model
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])

@@ -2,12 +2,12 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from decoding_helpers import prompts, tiny_model
 
 from sbd.decoding import Autoregressive, SetBlock, generate
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
 from sbd.trace import write_trace
+from tests.decoding_helpers import prompts, tiny_model
 
 
 class Letters:

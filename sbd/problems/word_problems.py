@@ -1,4 +1,4 @@
-"""tiny_gsm: word problems of two to four steps on the numbers 0 to 20, each with a worked solution.
+"""tiny_gsm: word problems of two or three steps on the numbers 0 to 20, each with a worked solution.
 
 The same calculation can be told in several ways, drawn at random, that differ in wording, order and length. That
 variation is the point: with one fixed sentence per step a model knows every word in advance, and decoding many tokens
@@ -20,38 +20,36 @@ _THINGS = ("books", "cards", "coins")
 _STARTS = (
     "{Name} has {n} {things}.",
     "{Name} starts with {n} {things}.",
-    "At first there are {n} {things} in the box of {Name}.",
-    "In the box of {Name} there are {n} {things}.",
+    "At first {Name} has {n} {things}.",
 )
 _QUESTIONS = (
     "How many {things} does {Name} have now?",
     "How many {things} are there in the end?",
-    "How many {things} does {he} have in the end?",
-    "Now how many {things} are in the box of {Name}?",
+    "Now how many {things} does {he} have?",
 )
 
 # An event: what the prompt says (three ways), and the verb that the solution uses.
 _ADD = {
-    "buys": ("{He} buys {n} more.", "Then {he} buys {n} {things} more.", "Then {Name} goes out and buys {n} {things}."),
-    "finds": ("{He} finds {n} more.", "Then {he} finds {n} {things} more.", "{Name} goes out and finds {n} {things}."),
+    "buys": ("{He} buys {n} more.", "Then {he} buys {n} {things} more.", "{Name} buys {n} other {things}."),
+    "finds": ("{He} finds {n} more.", "Then {he} finds {n} {things} more.", "{Name} finds {n} other {things}."),
     "gets": (
-        "{Friend} gives {n} to {Name}.",
-        "Then {Name} gets {n} {things} from {Friend}.",
         "{He} gets {n} more from {Friend}.",
+        "Then {he} gets {n} {things} from {Friend}.",
+        "{Name} gets {n} other {things} from {Friend}.",
     ),
 }
 _SUBTRACT = {
-    "sells": ("{He} sells {n} of them.", "Then {he} sells {n} {things}.", "{Name} goes out and sells {n} {things}."),
-    "loses": ("{He} loses {n} of them.", "Then {he} loses {n} {things}.", "{Name} goes out and loses {n} {things}."),
+    "sells": ("{He} sells {n} of them.", "Then {he} sells {n} {things}.", "{Name} sells {n} of the {things}."),
+    "loses": ("{He} loses {n} of them.", "Then {he} loses {n} {things}.", "{Name} loses {n} of the {things}."),
     "gives": (
         "{He} gives {n} to {Friend}.",
         "Then {he} gives {n} {things} to {Friend}.",
-        "{Friend} gets {n} of them from {Name}.",
+        "{Name} gives {n} of the {things} to {Friend}.",
     ),
     "eats": ("{He} eats {n} of them.", "Then {he} eats {n} {things}.", "{Name} eats {n} of the {things}."),
 }
-_DOUBLE = ("Then {he} doubles them.", "{Name} makes them double.", "{Friend} comes and doubles the {things} of {Name}.")
-_HALVE = ("Then {he} gives half to {Friend}.", "{Friend} gets half of them.", "{Name} sells half of the {things}.")
+_DOUBLE = ("{He} doubles them.", "Then {he} doubles the {things}.", "{Name} makes them double.")
+_HALVE = ("{He} burns half of them.", "Then {he} burns half of the {things}.", "{Name} burns half of the {things}.")
 
 # The worked steps. {a} before, {n} the change, {b} after. Every group differs in order and in length.
 _SOLVE_ADD = (
@@ -114,8 +112,8 @@ def _problem(draw: random.Random) -> dict[str, Any]:
     start = draw.randint(2, LARGEST)
     steps: list[_Step] = []
     number = start
-    for _ in range(draw.choice((2, 3, 3, 4))):
-        steps.append(_step(draw, number, edible=things in _FOOD))
+    for _ in range(draw.choice((2, 3))):
+        steps.append(_step(draw, number, things in _FOOD, {step.verb for step in steps}))
         number = steps[-1].after
 
     who = {"Name": name, "Friend": friend, "he": _NAMES[name], "He": _NAMES[name].capitalize(), "things": things}
@@ -149,24 +147,27 @@ def _problem(draw: random.Random) -> dict[str, Any]:
     }
 
 
-def _step(draw: random.Random, number: int, edible: bool) -> _Step:
-    """A step that is possible from ``number``: changes are 2 to 9, results 2 to 20, or 0 and 1 by subtraction."""
+def _step(draw: random.Random, number: int, edible: bool, told: set[str]) -> _Step:
+    """A step that is possible from ``number``: changes are 2 to 9, results 2 to 20, or 0 and 1 by subtraction.
+
+    No problem has a verb twice, so that a sentence of the solution says which event it is about.
+    """
     kinds = []
     if number + 2 <= LARGEST:
         kinds += ["add"] * 4
     if number >= 2:
         kinds += ["subtract"] * 4
-    if 2 <= number <= LARGEST // 2:
+    if 2 <= number <= LARGEST // 2 and "doubles" not in told:
         kinds.append("double")
-    if number >= 4 and number % 2 == 0:
+    if number >= 4 and number % 2 == 0 and "halves" not in told:
         kinds.append("halve")
     kind = draw.choice(kinds)
     if kind == "add":
-        verb = draw.choice(sorted(_ADD))
+        verb = draw.choice(sorted(set(_ADD) - told))
         change = draw.randint(2, min(9, LARGEST - number))
         return _Step(_ADD[verb], _SOLVE_ADD, verb, number, change, number + change)
     if kind == "subtract":
-        verb = draw.choice([verb for verb in sorted(_SUBTRACT) if edible or verb != "eats"])
+        verb = draw.choice([verb for verb in sorted(set(_SUBTRACT) - told) if edible or verb != "eats"])
         change = draw.randint(2, min(9, number))
         return _Step(_SUBTRACT[verb], _SOLVE_SUBTRACT, verb, number, change, number - change)
     if kind == "double":

@@ -32,9 +32,11 @@ localrules:
 
 rule collect:
     input:
-        [str(EXPERIMENT.record_folder(*job) / "record.json") for job in EXPERIMENT.jobs()],
+        records=[str(EXPERIMENT.record_folder(*job) / "record.json") for job in EXPERIMENT.jobs()],
+        checkpoints=[checkpoint_file(model, run) for model in EXPERIMENT.models for run in EXPERIMENT.runs],
     output:
-        "results/{scale}/records.csv",
+        records="results/{scale}/records.csv",
+        losses="results/{scale}/losses.csv",
     log:
         "results/{scale}/logs/collect.log",
     conda:

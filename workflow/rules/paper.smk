@@ -1,5 +1,6 @@
 localrules:
     table1,
+    losses,
     pareto,
 
 
@@ -25,6 +26,31 @@ rule table1:
         code=code_fingerprint("paper_figures.table1"),
     shell:
         "python -m paper_figures.table1 --experiment {params.experiment:q} --records {input}"
+        " --output results/{wildcards.scale}/tables 2>&1 | tee {log}"
+
+
+rule losses:
+    input:
+        "results/{scale}/losses.csv",
+    output:
+        csv=report(
+            "results/{scale}/tables/losses.csv",
+            caption="../report/losses.rst",
+            category="Held-out losses",
+            labels={"scale": "{scale}"},
+        ),
+        markdown="results/{scale}/tables/losses.md",
+        tex="results/{scale}/tables/losses.tex",
+    log:
+        "results/{scale}/logs/losses.log",
+    conda:
+        "../../environment.yml"
+    params:
+        experiment=EXPERIMENT_FILE,
+        settings=fingerprint(EXPERIMENT),
+        code=code_fingerprint("paper_figures.losses"),
+    shell:
+        "python -m paper_figures.losses --experiment {params.experiment:q} --losses {input}"
         " --output results/{wildcards.scale}/tables 2>&1 | tee {log}"
 
 

@@ -1,0 +1,62 @@
+"""Loss of both predictions on held-out text, for every run: a table the paper lacks.
+
+Next-token loss over all tokens that a run is trained to predict, masked-token loss over the masked ones, each in nats
+per token. Runs that predict prompts too are averaged over other tokens than those that do not; the counts tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from paper_figures import command, tables
+from paper_figures.labels import model_label, run_label
+from paper_figures.table1 import ABSENT
+from sbd.config import Experiment, load_experiment
+from sbd.errors import UserError
+
+COLUMNS = ["model", "run", "parameters", "steps", "ntp_loss", "ntp_tokens", "block_loss", "block_tokens"]
+
+
+def build(experiment: Experiment, losses: pd.DataFrame) -> tables.Layout:
+    """A row per model and run; a run without a loss has a dash there."""
+
+    def loss(value: float, tokens: float) -> str:
+        return ABSENT if pd.isna(value) else f"{value:.3f} (n = {int(tokens)})"
+
+    lines = [
+        [
+            model_label(experiment, str(row.model)),
+            run_label(experiment, str(row.run)),
+            f"{row.parameters / 1e6:.2f}M",
+            str(row.steps),
+            loss(row.ntp_loss, row.ntp_tokens),  # type: ignore[arg-type]
+            loss(row.block_loss, row.block_tokens),  # type: ignore[arg-type]
+        ]
+        for row in losses.itertuples()
+    ]
+    header = ["model", "training loss", "parameters", "steps", "next-token loss", "masked-token loss"]
+    caption = (
+        f"Scale {experiment.scale}. Losses on held-out text in nats per token; n counts the predicted tokens. A run "
+        "that predicts prompts too (the base) is averaged over them as well."
+    )
+    groups = [int(count) for count in losses.groupby("model", sort=False).size()]
+    return tables.Layout(header, lines, caption, left=2, groups=groups)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[Path]:
+    """Command line: losses.csv -> tables/losses.csv, .md and .tex."""
+    options = command.parser(__doc__, losses="losses.csv of `python -m sbd collect`").parse_args(arguments)
+    if not options.losses.is_file():
+        raise UserError(f"no such file: {options.losses}; run `python -m sbd collect` first")
+    losses = pd.read_csv(options.losses)
+    if missing := [name for name in COLUMNS if name not in losses]:
+        raise UserError(f"{options.losses} lacks the columns {', '.join(missing)}; run `python -m sbd collect` again")
+    text = build(load_experiment(options.experiment), losses)
+    return tables.write(options.output, "losses", losses, text)
+
+
+if __name__ == "__main__":
+    command.run(main)

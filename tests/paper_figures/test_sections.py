@@ -1,0 +1,234 @@
+"""Figures 1, 4, 5, 12 and 13 and table 2, from made-up CSV files; each draws once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from synthetic import paper_file, records
+
+from paper_figures import (
+    collect_differences,
+    collect_metrics,
+    figure1,
+    figure4,
+    figure5,
+    figures12_13,
+    inputs,
+    selection,
+    style,
+    table2,
+)
+from sbd.errors import UserError
+
+REPORTED = Path(__file__).parents[2] / "experiments" / "reported"
+
+
+def reported(name: str) -> pd.DataFrame:
+    return pd.read_csv(REPORTED / name)
+
+
+def curves(axes: Axes) -> list[np.ndarray]:
+    return [np.asarray(line.get_xydata()) for line in axes.lines if line.get_linestyle() not in ("None", "")]
+
+
+def has_point(axes: Axes, x: Any, y: Any) -> bool:
+    points = np.concatenate([np.asarray(line.get_xydata(), dtype=float) for line in axes.lines])
+    return bool(np.isclose(points, (x, y)).all(axis=1).any())
+
+
+def row(frame: pd.DataFrame, **equal: str) -> pd.Series:
+    found = inputs.where(frame, **equal)
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def says(figure: Figure, text: str) -> bool:
+    return text in figure.get_supxlabel().replace("\n", " ")
+
+
+def test_figure1_marks_the_fastest_point_that_holds_the_baseline(tmp_path: Path) -> None:
+    experiment, _ = selection.load(paper_file(tmp_path))
+    frame = records(experiment)
+    with style.house_style():
+        figure = figure1.draw(experiment, frame, reported("figure1.csv"), "tiny_code")
+    left, right = figure.axes
+    of_model = inputs.where(frame, model="qwen3-tiny", run="sbd", benchmark="tiny_code")
+    score = row(frame, model="qwen3-tiny", run="ntp", decoder="ntp", benchmark="tiny_code")["score"]
+    held = of_model[of_model["score_high"].ge(score) & of_model["decoder"].str.match("gamma|unlimited")]
+    expected = held["tokens_per_forward"].max()
+    legend = left.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[1].get_text() == f"Qwen3 0.9M: {expected:.1f}\N{MULTIPLICATION SIGN}"
+    assert has_point(right, 3.96, 37.44)
+    assert has_point(right, 1.0, 31.28)
+    assert right.get_title() == "reported by the paper: LiveCodeBench v6"
+
+
+def test_figure4_draws_running_means_of_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, figures = selection.load(paper_file(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    losses = {}
+    for model in experiment.models:
+        for run in ("ntp", "sbd", "sbd_no_ntp_loss"):
+            losses[model, run] = random.random(85)
+            lines = [
+                {"step": 10 * i, "ntp_loss": loss, "block_loss": None if run == "ntp" else 1.0, "grad_norm": 1}
+                for i, loss in enumerate(losses[model, run])
+            ]
+            path = experiment.run_folder(model, run) / "metrics.jsonl"
+            path.parent.mkdir(parents=True)
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = tmp_path / "metrics.csv"
+    collect_metrics.main(["--experiment", str(paper_file(tmp_path)), "--output", str(out)])
+    metrics = inputs.read_csv(out, collect_metrics.COLUMNS, ["model", "run"], "", empty=["block_loss"])
+    assert len(metrics) == 2 * 3 * 85
+    assert figures.figure4
+    with style.house_style():
+        figure = figure4.draw(experiment, metrics, figures.figure4)
+        line = curves(figure.axes[1])[2]
+        loss = losses["qwen3-tiny", "sbd_no_ntp_loss"]
+        # 85 logged steps: means over two neighbours, at the middle of their steps.
+        assert line[:, 1] == pytest.approx([(loss[i] + loss[i + 1]) / 2 for i in range(84)])
+        assert line[:, 0] == pytest.approx([10 * i + 5 for i in range(84)])
+        assert says(figure, "running mean over 2 logged steps")
+        some = metrics.loc[(metrics["run"] != "sbd") | (metrics["model"] != "llama-tiny")]
+        with pytest.raises(UserError, match="no training losses of llama-tiny/sbd;"):
+            figure4.draw(experiment, some, figures.figure4)
+        assert says(figure4.draw(experiment, some, figures.figure4, partial=True), "PARTIAL: 1")
+    (experiment.run_folder("llama-tiny", "sbd") / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match="train --model llama-tiny --run sbd"):
+        collect_metrics.collect(experiment, ["sbd"])
+
+
+def test_figure5_has_a_panel_per_model_and_benchmark_and_the_reported_ones(tmp_path: Path) -> None:
+    experiment, figures = selection.load(paper_file(tmp_path))
+    frame = records(experiment)
+    assert figures.figure5
+    with style.house_style():
+        figure = figure5.draw(experiment, frame, reported("figure5.csv"), figures.figure5)
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[:3] == [
+        "tiny GSM (n = 500), Llama 0.9M",
+        "tiny GSM (n = 500), Qwen3 0.9M",
+        "tiny code (n = 500), Llama 0.9M",
+    ]
+    assert titles[4:] == ["reported by the paper: HumanEval, 3B", "reported by the paper: GSM8K, 3B"]
+    code = row(frame, model="llama-tiny", run="sbd_short", decoder="gamma_0.6", benchmark="tiny_code")
+    assert has_point(figure.axes[2], code["forward_passes"] / 500, code["score"])
+    twin = row(frame, model="llama-tiny", run="ntp_short", decoder="ntp", benchmark="tiny_code")
+    assert has_point(figure.axes[2], twin["forward_passes"] / 500, twin["score"])
+    assert has_point(figure.axes[5], 335, 58.5)
+    assert has_point(figure.axes[5], 1024, 59.4)
+
+
+def test_figures12_13_has_a_curve_per_rule(tmp_path: Path) -> None:
+    experiment, figures = selection.load(paper_file(tmp_path))
+    frame = records(experiment)
+    assert figures.figures12_13
+    with style.house_style():
+        figure = figures12_13.draw(experiment, frame, reported("figures12_13.csv"), figures.figures12_13)
+    code = row(frame, model="qwen3-tiny", run="sbd", decoder="factor_2", benchmark="tiny_code")
+    assert has_point(figure.axes[3], code["forward_passes"] / 500, code["score"])
+    assert [len(line) for line in curves(figure.axes[4])] == [7, 11, 7]
+    assert says(figure, "run SBD")
+
+
+def test_table2_has_differences_to_the_first_run_and_their_intervals(tmp_path: Path) -> None:
+    path = paper_file(tmp_path)
+    experiment, figures = selection.load(path)
+    frame = records(experiment)
+    frame.to_csv(tmp_path / "records.csv", index=False)
+    paired = [
+        [model, "choices", run, "ntp", "ntp", "ntp", 500, -4.0, -6.5, -1.5, 0.001, 30, 10, None, None, None]
+        for model in experiment.models
+        for run in ("sbd", "sbd_no_ntp_loss")
+    ]
+    columns = pd.Index([*collect_differences.KEY, *collect_differences.NUMBERS, *collect_differences.SPEED])
+    pd.DataFrame(paired, columns=columns).to_csv(tmp_path / "differences.csv", index=False)
+    options = ["--experiment", str(path), "--records", str(tmp_path / "records.csv"), "--output", str(tmp_path)]
+    table2.main([*options, "--differences", str(tmp_path / "differences.csv")])
+    text = (tmp_path / "table2.md").read_text()
+    first = row(frame, model="llama-tiny", run="ntp", decoder="ntp", benchmark="choices")["score"]
+    third = row(frame, model="llama-tiny", run="sbd_no_ntp_loss", decoder="ntp", benchmark="choices")["score"]
+    assert f"({third - first:+.1f} [-6.5, -1.5]) |" in text
+    assert "choices (n = 500)" in text
+    assert "over the same problems" in text
+    tex = (tmp_path / "table2.tex").read_text()
+    assert f" & SBD without NTP loss & {third:.1f} ({third - first:+.1f}) \\\\" in tex
+    assert figures.table2
+    with pytest.raises(UserError, match="llama-tiny/ntp/ntp/choices"):
+        table2.build(experiment, frame.loc[frame["benchmark"] != "choices"], figures.table2)
+
+
+def write_generations(experiment, arm: tuple[str, str], correct: list[int], passes: int = 20) -> None:  # type: ignore[no-untyped-def]
+    for model in experiment.models:
+        folder = experiment.record_folder(model, *arm, "tiny_gsm")
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [
+            {"id": f"p{i}", "correct": bool(c), "tokens": 40 + i, "forward_passes": passes}
+            for i, c in enumerate(correct)
+        ]
+        (folder / "generations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in reversed(lines)))
+
+
+def test_differences_are_paired_by_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, _ = selection.load(paper_file(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    only_gsm = experiment.model_copy(update={"benchmarks": {"tiny_gsm": experiment.benchmarks["tiny_gsm"]}})
+    baseline, arm = experiment.table1.rows[0], experiment.table1.rows[3]
+    write_generations(experiment, ("ntp", "ntp"), [1, 1, 1, 0] * 25)
+    write_generations(experiment, ("sbd", "gamma_0.1"), [1, 1, 0, 0] * 20 + [1, 1, 1, 1] * 5)
+    frame = collect_differences.collect(only_gsm, [(arm, baseline)])
+    assert frame["model"].tolist() == ["llama-tiny", "qwen3-tiny"]
+    first = frame.iloc[0]
+    assert (first["n"], first["only_baseline"], first["only_arm"]) == (100, 20, 5)
+    assert first["difference"] == pytest.approx(-15)
+    assert first["low"] < -15 < first["high"] < 0
+    assert first["p_value"] < 0.01
+    assert first["tokens_per_forward"] == pytest.approx((40 + 49.5) / 20)
+    assert first["tokens_per_forward_low"] < first["tokens_per_forward"] < first["tokens_per_forward_high"]
+    frame.to_csv(tmp_path / "differences.csv", index=False)
+    read = collect_differences.read_differences(tmp_path / "differences.csv")
+    assert read.loc[("qwen3-tiny", "tiny_gsm", "sbd", "gamma_0.1", "ntp", "ntp")]["difference"] == pytest.approx(-15)
+    write_generations(experiment, ("sbd", "gamma_0.1"), [1] * 99)
+    with pytest.raises(UserError, match="different problems"):
+        collect_differences.collect(only_gsm, [(arm, baseline)])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "figure1: {benchmark: tiny_code}",
+            "figure1: {benchmark: tiny_cod}",
+            "figures.figure1.benchmark: unknown name",
+        ),
+        ("run: sbd_short, baseline", "run: sbd_shor, baseline", "figures.figure5: unknown name 'sbd_shor'; known are"),
+        ("factor: [factor_1, factor_2]", "factor: [ntp, gamma_0]\n  oops: 1", "oops"),
+        (
+            "runs: [ntp, sbd, sbd_no_ntp_loss], b",
+            "runs: [ntp, pretrain], b",
+            "'pretrain' with decoder 'ntp' is not among",
+        ),
+    ],
+)
+def test_a_wrong_name_in_the_figures_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = paper_file(tmp_path)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(UserError, match=message):
+        selection.load(path)
+
+
+def test_a_figure_that_the_experiment_does_not_name_says_what_to_add(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"tiny\.yaml: no figures\.figure5; add it"):
+        selection.required(None, "figure5", "tiny.yaml")
