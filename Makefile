@@ -2,7 +2,7 @@
 # make test     all tests, with lint, format and types
 # make smoke    the same workflow in a few minutes; its numbers mean nothing
 # make gsm8k    the same workflow on GSM8K; DATA=FOLDER holds gsm8k_train.jsonl and gsm8k_test.jsonl
-# make reference  copy the results of `make` to results/reference and show them in README.md
+# make reference  copy the results of `make` (SCALES="tiny gsm8k") to results/reference and show them in README.md
 # make lock     choose the newest versions that pyproject.toml allows and write requirements.lock
 # make clean    delete the results of tiny and smoke
 # PYTHON=python3.12 chooses the Python that .venv is made with, CORES=4 how many cores the workflow uses.
@@ -10,6 +10,7 @@
 PYTHON ?= python3
 CORES ?= all
 DATA ?= data
+SCALES ?= tiny
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -54,8 +55,8 @@ lint: $(ENVIRONMENT)
 	snakefmt --check .
 	basedpyright
 
-reference: tiny
-	python workflow/reference.py tiny
+reference: $(ENVIRONMENT)
+	python workflow/reference.py $(SCALES)
 
 $(ENVIRONMENT): requirements.lock
 	@workflow/environment.sh

@@ -53,7 +53,7 @@ def _tokenizer(config: TokenizerConfig, training: list[Path]) -> PreTrainedToken
     if config.mask_token is not None:
         if config.mask_token not in tokenizer.get_vocab():
             raise UserError(
-                f"tokenizer.mask_token: {config.mask_token!r} is no token of {config.path}; name one of its reserved ones"
+                f"tokenizer.mask_token: {config.mask_token!r} is no token of {config.path}; name a reserved one"
             )
         tokenizer.mask_token = config.mask_token
     if tokenizer.mask_token_id is None:

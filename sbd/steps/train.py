@@ -70,6 +70,7 @@ def noise_of(config: RunConfig) -> Noise:
 def _new_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
     if config.architecture is not None:
         return modeling.create(config.architecture, config.shape, tokenizer, seed)
+    assert config.path is not None, "the schema allows no model without both"
     try:
         model = AutoModelForCausalLM.from_pretrained(config.path, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError) as error:

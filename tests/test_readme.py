@@ -1,0 +1,97 @@
+"""What README.md names is there: files, make targets, verbs and their options, rules."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sbd.cli import _parser
+from sbd.config import load_experiment
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line.split("#")[0].strip() for block in re.findall(r"```\n(.*?)```", README, re.S) for line in block.splitlines()
+]
+INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", README, flags=re.S))
+
+
+def test_every_file_that_it_names_exists() -> None:
+    links = re.findall(r"\]\((?!https?://)([^)]+)\)", README)
+    named = [
+        text for text in INLINE if re.fullmatch(r"[\w./-]+", text) and ("/" in text or text.endswith((".md", ".yml")))
+    ]
+    assert {"experiments/tiny.yaml", "workflow/rules/", "slurm/profile.yaml"} <= set(named)
+    made = re.compile(r"results/(?!reference)")
+    assert [name for name in (*links, *named) if not made.match(name) and not (ROOT / name).exists()] == []
+
+
+def test_what_it_says_a_run_leaves_is_what_the_workflow_makes() -> None:
+    made = [text for text in INLINE if text.startswith("results/tiny/")]
+    targets = [name for name in made if not name.endswith("report.html")]
+    assert len(targets) == 2
+    assert "results/tiny/report.html" in made
+    checkpoint = re.findall(r"snakemake --cores 2 (results/\S+)", README)
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--quiet", "all", "--dry-run", *targets, *checkpoint],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_make_target_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([\w-]+):", makefile, flags=re.M))
+    commands = [text for text in (*COMMANDS, *INLINE) if re.match(r"(\S+=\S+ )?make\b", text)]
+    named = {word for text in commands for word in text.split() if "=" not in word and word != "make"}
+    assert {"test", "smoke", "gsm8k", "lock", "reference"} <= named
+    assert named <= targets
+    for variable in {word.split("=")[0] for text in commands for word in text.split("make")[1].split() if "=" in word}:
+        assert re.search(rf"^{variable} \?=", makefile, flags=re.M), variable
+
+
+@pytest.mark.parametrize("command", [text for text in COMMANDS if text.startswith("python -m sbd")])
+def test_every_step_by_hand_is_a_command_of_the_tiny_experiment(command: str) -> None:
+    options: argparse.Namespace = _parser().parse_args(command.split()[3:])
+    experiment = load_experiment(ROOT / options.experiment)
+    for kind in ("model", "run", "decoder", "benchmark"):
+        name = getattr(options, kind, None)
+        assert name is None or name in getattr(experiment, f"{kind}s")
+    assert getattr(options, "source", None) in (None, *experiment.data.sources)
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    code = "import runpy; print(runpy.run_path('docs/method.py')['picture'](), end='')"
+    drawn = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert (ROOT / "docs/method.svg").read_text(encoding="utf-8") == drawn
+
+
+def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import runpy
+
+    reference = runpy.run_path(str(ROOT / "workflow/reference.py"))
+    monkeypatch.chdir(tmp_path)
+    for name, text in {"records.csv": "a", "tables/table1.md": "| the table |\n", "figures/pareto.png": "p"}.items():
+        Path("results/tiny", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("results/tiny", name).write_text(text)
+    Path("README.md").write_text(README)
+    reference["main"](["tiny"])
+    once = Path("README.md").read_text()
+    assert (
+        "| the table |\n\n![Accuracy against tokens per forward pass](results/reference/tiny/figures/pareto.png)"
+        in once
+    )
+    assert Path("results/reference/tiny/figures/pareto.png").read_text() == "p"
+    assert once.split("## Real text")[1] == README.split("## Real text")[1]
+    reference["main"](["tiny"])
+    assert Path("README.md").read_text() == once
+    with pytest.raises(SystemExit, match="holds no finished run"):
+        reference["main"](["gsm8k"])
