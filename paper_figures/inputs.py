@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -140,3 +141,9 @@ def where(frame: pd.DataFrame, **equal: object) -> pd.DataFrame:
 def unique(frame: pd.DataFrame, column: str) -> list[str]:
     """The texts of a column, each once, in their order."""
     return [str(value) for value in dict.fromkeys(frame[column])]
+
+
+def row_at(indexed: pd.DataFrame, key: object) -> dict[str, Any]:
+    """The one row of a unique key, column by column."""
+    found: Any = indexed.loc[key]  # type: ignore[index]
+    return {str(name): value for name, value in found.items()}

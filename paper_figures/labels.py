@@ -51,7 +51,10 @@ def sampling_label(experiment: Experiment, arm: Arm) -> str:
     if pair is None:
         return arm.label or decoder.label or ("NTP" if decoder.kind == "autoregressive" else arm.decoder)
     label = arm.label or decoder.label or pair[0]
-    return label if re.search(r"\d", label) else f"{label} = {number(pair[1])}"
+    if re.search(r"\d", label):
+        return label
+    named = re.sub(rf"\b({pair[0]}\w*)", rf"\1 = {number(pair[1])}", label, count=1)
+    return named if named != label else f"{label} ({pair[0]} = {number(pair[1])})"
 
 
 _GREEK = {"gamma": GAMMA, "tau": "\N{GREEK SMALL LETTER TAU}"}

@@ -81,6 +81,12 @@ class SlotCache(Cache):
         self.view = view
         self.queries = slots.shape[1]
 
+    def place_flat(self, slots: Tensor, needed: Tensor, view: int) -> None:
+        """The same for the queries where ``needed`` [batch, query] is True only, which come in one line."""
+        self.flat_slots = (self._row_starts + slots)[needed]
+        self.view = view
+        self.queries = self.flat_slots.shape[0]
+
     def committed(self, layer: int, row: int, length: int) -> tuple[Tensor, Tensor]:
         """Keys and values [kv_heads, length, head_dim] of the first ``length`` tokens of a row."""
         of = self.slot_layers[layer]

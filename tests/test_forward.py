@@ -42,6 +42,23 @@ def test_layers_written_out_give_the_hidden_states_of_the_model(architecture, ro
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_leaving_out_queries_changes_nothing_for_the_others(architecture):
+    """Rows of different width, one of them done: hidden states, and keys and values, of the needed queries only."""
+    model, states, needed = tiny_model(architecture), [], torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0] * 4]).bool()
+    for given in (None, needed):
+        engine = Engine(model, 3, 16, [])
+        slots = torch.arange(4).expand(3, -1)
+        tokens = torch.tensor([[1, 5, 6, 7], [1, 9, 4, 9], [1, 4, 4, 4]])
+        with torch.inference_mode():
+            engine.forward(tokens, slots, "causal", 4)
+            hidden = engine.forward(tokens + 1, slots + 4, slots.new_tensor([[5, 8, 8, 8]] * 3), 8, needed=given)
+        states.append((hidden, engine.cache.committed(1, 0, 8)[0], engine.cache.committed(1, 1, 5)[1]))
+    torch.testing.assert_close(states[1][0][needed], states[0][0][needed], rtol=1e-4, atol=1e-5)
+    assert (states[1][0][~needed] == 0).all()
+    torch.testing.assert_close(states[1][1:], states[0][1:], rtol=1e-4, atol=1e-5)
+
+
 def test_models_that_are_changed_go_through_their_own_forward():
     assert is_supported(tiny_model())
     hooked = tiny_model()

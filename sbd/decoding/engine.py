@@ -11,6 +11,9 @@ from transformers import PreTrainedModel
 from sbd.cache import SlotCache
 from sbd.decoding.forward import DirectForward, is_supported
 
+_PACK_BELOW = 0.8
+"""Share of needed queries below which leaving out the others pays for attending row by row."""
+
 
 class Engine:
     """A causal language model of Hugging Face, its cache, and the tokens it must not generate.
@@ -41,6 +44,7 @@ class Engine:
         view: int,
         positions: Tensor | None = None,
         own: tuple[Tensor, Tensor] | None = None,
+        needed: Tensor | None = None,
     ) -> Tensor:
         """Hidden states [batch, query, hidden] of one pass.
 
@@ -48,9 +52,10 @@ class Engine:
         the whole view from slot 0, "all" for queries that see the whole view. ``view`` bounds the slots that any query
         of interest attends to. ``positions`` default to the slots. ``own`` = (low, high), each [batch, query]: slots
         low <= j < high are attended to as well.
+        ``needed`` [batch, query] are the queries whose states and keys matter. On a CPU, where a pass costs what it
+        computes, the others are left out if there are many; a GPU keeps its few fixed shapes.
         """
         self.passes += 1
-        self.cache.place(slots, view)
         positions = slots if positions is None else positions
         mask = None
         if isinstance(limit, Tensor):
@@ -59,6 +64,13 @@ class Engine:
             if own is not None:
                 mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
             mask = mask[:, None]
+        if self.run is not None and mask is not None and needed is not None and self.device.type == "cpu":
+            few = int(needed.sum())
+            if 0 < few <= _PACK_BELOW * needed.numel():
+                self.cache.place_flat(slots, needed, view)
+                added = torch.where(mask, self.seen_mask, self.hidden_mask)
+                return self.run.packed(tokens, positions, added, needed)
+        self.cache.place(slots, view)
         if self.run is not None:
             # Added to the scores as it is; a boolean mask would be turned into this once per layer.
             added = None if mask is None else torch.where(mask, self.seen_mask, self.hidden_mask)

@@ -8,6 +8,7 @@ their own forward.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -60,13 +61,38 @@ class DirectForward:
 
         mask: additive, [batch, 1, query, view], or None to attend to the whole view (token-causally if ``causal``).
         """
+        return self._layers(tokens, positions, lambda q, k, v: _attend(q, k, v, mask, causal))
+
+    def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, needed: Tensor) -> Tensor:
+        """The same for the queries where ``needed`` [batch, query] is True only; the others get hidden states of 0.
+
+        The needed queries of all rows stand in one line through the linear layers and each row attends on its own, so
+        that rows which are done, or narrower than the widest, cost nothing. The cache must be placed for these queries.
+        """
+        index = needed.flatten().nonzero()[:, 0]
+        counts = needed.sum(1).tolist()
+        masks = mask.expand(-1, 1, needed.shape[1], -1).flatten(0, 2)[index].split(counts)
+
+        def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            rows = [
+                _attend(part[None], keys[row, None], values[row, None], masks[row][None, None], causal=False)[0]
+                for row, part in enumerate(queries[0].split(counts))
+                if counts[row]
+            ]
+            return torch.cat(rows)[None]
+
+        x = self._layers(tokens.flatten()[index][None], positions.flatten()[index][None], attend)
+        hidden = x.new_zeros(needed.numel(), x.shape[-1]).index_copy_(0, index, x[0])
+        return hidden.view(*needed.shape, -1)
+
+    def _layers(self, tokens: Tensor, positions: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         inner = self.inner
         cosine = F.embedding(positions, self.cosine)[:, :, None]
         sine = F.embedding(positions, self.sine)[:, :, None]
         x = F.embedding(tokens, inner.embed_tokens.weight)
         for number, layer in enumerate(inner.layers):
             h = self._norm(x, layer.input_layernorm)
-            x = x + self._attention(h, layer.self_attn, self.cache.slot_layers[number], cosine, sine, mask, causal)
+            x = x + self._attention(h, layer.self_attn, self.cache.slot_layers[number], cosine, sine, attend)
             h, mlp = self._norm(x, layer.post_attention_layernorm), layer.mlp
             gate = F.silu(_linear(h, mlp.gate_proj), inplace=True)
             x = x + _linear(gate.mul_(_linear(h, mlp.up_proj)), mlp.down_proj)
@@ -82,8 +108,7 @@ class DirectForward:
         layer: SlotLayer,
         cosine: Tensor,
         sine: Tensor,
-        mask: Tensor | None,
-        causal: bool,
+        attend: Callable[[Tensor, Tensor, Tensor], Tensor],
     ) -> Tensor:
         shape = (*h.shape[:-1], -1, self.head_dim)
         queries, keys = _linear(h, attention.q_proj).view(shape), _linear(h, attention.k_proj).view(shape)
@@ -95,7 +120,7 @@ class DirectForward:
         both = torch.addcmul(both * cosine, swapped, sine)
         queries, keys = both[:, :, : self.heads], both[:, :, self.heads :]
         keys, values = layer.store(keys, _linear(h, attention.v_proj))
-        return _linear(_attend(queries, keys, values, mask, causal).flatten(2), attention.o_proj)
+        return _linear(attend(queries, keys, values).flatten(2), attention.o_proj)
 
 
 def _linear(x: Tensor, module: torch.nn.Linear) -> Tensor:

@@ -47,7 +47,8 @@ def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
         slots = length[:, None] + column[: k + commit]
         # The masks behind the anchor are in the sequence already: everything that is not accepted is a mask there.
         limit = torch.where(slots < anchor[:, None], slots + 1, (anchor + k)[:, None])
-        hidden = engine.forward(rows.sequence.gather(1, slots), slots, limit, view)
+        needed = (slots < (anchor + k)[:, None]) & ~rows.done[:, None]
+        hidden = engine.forward(rows.sequence.gather(1, slots), slots, limit, view, needed=needed)
         rows.pass_number += 1
         logits = engine.logits(hidden, (anchor - length)[:, None] + column[:k])
         positions = anchor[:, None] + 1 + column[:k]

@@ -95,7 +95,7 @@ class Rows:
         if self.end_tokens.numel():
             window = self.known[:, None] + torch.arange(width, device=known.device)
             tokens = self.sequence.gather(1, window.clamp(max=self.capacity - 1))
-            is_end = torch.isin(tokens, self.end_tokens) & (window < known[:, None])
+            is_end = (tokens[..., None] == self.end_tokens).any(-1) & (window < known[:, None])
             end = torch.where(is_end, window + 1, self.capacity).amin(1)
             self.ended |= ~self.done & (end <= self.limit)
             self.end = torch.where(self.done, self.end, torch.minimum(self.end, end))

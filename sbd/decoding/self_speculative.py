@@ -52,7 +52,7 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
         width, undrafted = torch.stack([drafts.count.amax(), (drafts.count == 1).any().long()]).tolist()
         groups = min(settings.branches, width) or undrafted
         after = _likeliest(drafts.chance[:, :width], groups)
-        hidden = _pass(engine, rows, drafts.tokens[:, :width], length, after, k, longest)
+        hidden = _pass(engine, rows, drafts, width, length, after, k, longest)
         rows.pass_number += 1
 
         logits = engine.logits(hidden, column[:width].expand(rows.batch, -1))
@@ -98,23 +98,27 @@ def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
     return _draft(engine, rows, hidden, first, start, certain, torch.ones_like(rows.done), k)
 
 
-def _pass(engine: Engine, rows: Rows, tokens: Tensor, length: Tensor, after: Tensor, k: int, longest: int) -> Tensor:
-    """One pass: candidates [batch, width], and k masks behind each number in ``after`` [batch, groups]."""
-    width, groups = tokens.shape[1], after.shape[1]
-    inside = torch.arange(groups * k, device=tokens.device)
-    head = length[:, None] + torch.arange(width, device=tokens.device)
+def _pass(
+    engine: Engine, rows: Rows, drafts: _Drafts, width: int, length: Tensor, after: Tensor, k: int, longest: int
+) -> Tensor:
+    """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups]."""
+    groups, count = after.shape[1], drafts.count[:, None]
+    inside = torch.arange(groups * k, device=length.device)
+    column = torch.arange(width, device=length.device)
+    head = length[:, None] + column
     base = length[:, None] + width + inside
     behind = (length[:, None] + after).repeat_interleave(k, dim=1)
     low = base - inside % k
     masks = torch.full_like(base, rows.request.mask_token)
     none = torch.zeros_like(head)
     return engine.forward(
-        torch.cat([tokens, masks], 1),
+        torch.cat([drafts.tokens[:, :width], masks], 1),
         slots=torch.cat([head, base], 1),
         limit=torch.cat([head + 1, behind], 1),
         view=longest + width + groups * k,
         positions=torch.cat([head, behind + inside % k], 1),
         own=(torch.cat([none, low], 1), torch.cat([none, low + k], 1)),
+        needed=torch.cat([column < count, (after <= count).repeat_interleave(k, dim=1)], 1) & ~rows.done[:, None],
     )
 
 

@@ -47,7 +47,9 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
         slots = length[:, None] + width[: high + commit if fused else high]
         limit = torch.where(slots < block[:, None], slots + 1, (block + size)[:, None])
         alone = rows.batch == 1 and commit == 0 and low == high  # one whole block: nothing is hidden
-        hidden = engine.forward(rows.sequence.gather(1, slots), slots, "all" if alone else limit, view)
+        needed = (slots < (block + size)[:, None]) & ~rows.done[:, None]
+        tokens = rows.sequence.gather(1, slots)
+        hidden = engine.forward(tokens, slots, "all" if alone else limit, view, needed=needed)
         rows.pass_number += 1
 
         committing = block > length

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from paper_figures import losses
+from paper_figures.table1 import ABSENT
 from sbd.config import load_experiment
 from sbd.errors import UserError
 
@@ -25,7 +26,7 @@ ROWS = pd.DataFrame(
 def test_numbers_dashes_and_groups() -> None:
     layout = losses.build(load_experiment(EXPERIMENT), ROWS)
     assert [row[4:] for row in layout.rows] == [
-        ["0.510 (n = 1200)", "–"],
+        ["0.510 (n = 1200)", ABSENT],
         ["0.525 (n = 1200)", "1.031 (n = 612)"],
         ["0.600 (n = 1200)", "1.100 (n = 612)"],
     ]

@@ -212,7 +212,7 @@ def test_differences_are_paired_by_problem(tmp_path: Path, monkeypatch: pytest.M
             "figures.figure1.benchmark: unknown name",
         ),
         ("run: sbd_short, baseline", "run: sbd_shor, baseline", "figures.figure5: unknown name 'sbd_shor'; known are"),
-        ("factor: [factor_1, factor_2]", "factor: [ntp, gamma_0]\n  oops: 1", "oops"),
+        ("factor: [factor_0.2, factor_2]", "factor: [ntp, gamma_0]\n  oops: 1", "oops"),
         (
             "runs: [ntp, sbd, sbd_no_ntp_loss], b",
             "runs: [ntp, pretrain], b",

@@ -9,8 +9,8 @@ import pytest
 from synthetic import TINY, records, tiny
 
 from paper_figures import inputs, table1, tables
-from paper_figures.labels import GAMMA, TIMES
-from sbd.config import Experiment
+from paper_figures.labels import GAMMA, TIMES, sampling_label
+from sbd.config import Arm, Experiment
 from sbd.errors import UserError
 
 
@@ -82,7 +82,7 @@ def test_a_partial_table_says_so() -> None:
 
 def test_a_mistake_is_one_line_and_status_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "paper_figures.table1", "--experiment", str(TINY), "--output", str(tmp_path)]
-    done = subprocess.run([*command, "--records", "nowhere.csv"], capture_output=True, text=True, cwd=TINY.parents[1])
+    done = subprocess.run([*command, "--records", "nowhere.csv"], capture_output=True, text=True, cwd=TINY.parents[2])
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["error: no such file: nowhere.csv; run `python -m sbd collect`"]
 
@@ -92,3 +92,17 @@ def test_tex_escapes_what_it_must() -> None:
     text = tables.to_tex(layout)
     assert r"a\_b & 50\% \& more \\" in text
     assert r"x\#1 & $\gamma_{\mathrm{low}}$ = 0.1 \\" in text
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        (None, "gamma = 0.1"),
+        ("gamma_low", "gamma_low = 0.1"),
+        ("gamma_low, NTP first slot", "gamma_low = 0.1, NTP first slot"),
+        ("free first slot", "free first slot (gamma = 0.1)"),
+        ("gamma 0.1", "gamma 0.1"),
+    ],
+)
+def test_the_number_of_a_setting_stands_in_its_label(label: str | None, expected: str) -> None:
+    assert sampling_label(tiny(), Arm(run="sbd", decoder="gamma_0.1", label=label)) == expected

@@ -1,0 +1,323 @@
+"""What is wrong or unclear in the paper, each with a check that computes it: ``python -m paper_figures.errata NAME``.
+
+Without a name it writes ``docs/errata.md``. The checks read the reported numbers in ``experiments/reported/``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from paper_figures import command
+from sbd import roofline
+from sbd.files import write_text
+from sbd.roofline import LLAMA, PAPER_H100, PAPER_SHAPE, PRINTED, Roofline
+
+REPORTED = Path("experiments/reported")
+
+
+def read(name: str) -> list[dict[str, str]]:
+    """The rows of a reported table."""
+    with open(REPORTED / name, encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def fits(percent: float, n: int, places: int = 1) -> bool:
+    """Whether some count of n problems, rounded or cut to ``places`` decimals, is this percentage."""
+    near = round(percent / 100 * n)
+    counts = range(max(0, near - 1), min(n, near + 1) + 1)
+    scale = 10**places
+    exact = [100 * count / n for count in counts]
+    return any(abs(x - percent) < 0.5 / scale + 1e-9 or abs(int(x * scale) / scale - percent) < 1e-9 for x in exact)
+
+
+def labels() -> str:
+    """Code block 7."""
+    random = np.random.default_rng(0).random(100_000)
+    time = 0.7
+    masked = random > time
+    kept = ~masked  # the printed code sets the label to "ignore" where the mask is true
+    return f"masked: {masked.mean():.3f}; labels kept on masked tokens: {(kept & masked).sum()} of {masked.sum()}"
+
+
+def block_length() -> str:
+    """Code block 7."""
+    return f"randint(16) gives {sorted(set(range(16)))[0]} to {max(range(16))}; the text says 2 to 16"
+
+
+def mask_length() -> str:
+    """Code blocks 7 and 9."""
+    length = 64
+    return f"called with {length}, the mask covers {length} of the {2 * length} rows and splits them at {length // 2}"
+
+
+def factor_rule() -> str:
+    """Appendix B.1."""
+    counts = []
+    for confidence in (0.99, 0.5, 0.01):
+        sure = np.full(16, confidence)
+        n = np.arange(1, 17)
+        printed, meant = (n + 1) * sure < 1.0, (n + 1) * (1 - sure) < 1.0
+        counts.append(f"confidence {confidence}: {printed.sum()} as printed, {meant.sum()} by (n+1)(1-c) < f")
+    return "tokens that pass with f = 1, " + "; ".join(counts)
+
+
+def headline() -> str:
+    """Abstract against table 1."""
+    speeds: dict[str, list[float]] = {"reasoning": [], "chat": []}
+    for row in read("table1.csv"):
+        if row["sampling"] == "gamma_low":
+            kind = "chat" if row["benchmark"] in ("gsm8k", "humaneval_plus", "mbpp") else "reasoning"
+            speeds[kind].append(float(row["speedup_nfe"]))
+    return "speed-up at gamma_low: " + "; ".join(f"{kind} {min(x)} to {max(x)}" for kind, x in speeds.items())
+
+
+def monotone() -> str:
+    """Table 1, Llama, MATH500."""
+    found = {
+        row["sampling"]: row["speedup_nfe"]
+        for row in read("table1.csv")
+        if (row["model"], row["benchmark"]) == ("llama-3.1-8b", "math500") and row["sampling"].startswith("gamma")
+    }
+    return f"Llama on MATH500: {found['gamma_high']} at gamma_high, {found['gamma_low']} at gamma_low"
+
+
+def rounding() -> str:
+    """Table 1, AIME25."""
+    scores = sorted({float(row["score_percent"]) for row in read("table1.csv") if row["benchmark"] == "aime25"})
+    parts = [f"{score} = {round(score * 0.3)}/30 = {100 * round(score * 0.3) / 30:.2f}" for score in scores]
+    return "; ".join(parts)
+
+
+def mbpp_count() -> str:
+    """Table 1, MBPP."""
+    scores = [float(row["score_percent"]) for row in read("table1.csv") if row["benchmark"] == "mbpp"]
+    sizes = [n for n in (500, 427, 399, 378, 257, 974) if all(fits(score, n) for score in scores)]
+    return f"of 500, 427, 399, 378, 257 and 974 problems these fit all {len(scores)} scores: {sizes}"
+
+
+def figure1_points() -> str:
+    """Figure 1 against table 1."""
+    table = {
+        (float(row["speedup_nfe"]), float(row["score_percent"]))
+        for row in read("table1.csv")
+        if row["benchmark"] == "livecodebench_v6" and row["sampling"].startswith("gamma")
+    }
+    drawn = [
+        (float(r["speedup_nfe"]), float(r["accuracy_percent"])) for r in read("figure1.csv") if r["sampling"] == "eb"
+    ]
+    nearest = min(max(abs(x - a) / 0.02, abs(y - b) / 0.06) for x, y in drawn for a, b in table)
+    fit = all(fits(y, 454, 2) for _, y in drawn)
+    some = "some" if nearest <= 1 else "none"
+    return f"points within reading error of a point of table 1: {some}; 454 problems fit: {fit}"
+
+
+def mbpp_panel() -> str:
+    """Figure 5."""
+    scores = [float(row["accuracy_percent"]) for row in read("figure5.csv") if row["benchmark"] == "gsm8k"]
+    good = {n: sum(fits(score, n) for score in scores) for n in (1319, 500, 378)}
+    return f"of its {len(scores)} scores fit: " + ", ".join(f"{count} with n = {n}" for n, count in good.items())
+
+
+def canvas() -> str:
+    """Figure 5 against table 1."""
+    found = {row["mean_nfe"] for row in read("figure5.csv") if row["gamma"] == "0"}
+    return f"mean forward passes at gamma 0, over all lengths and tasks: {sorted(found)}"
+
+
+def proxy() -> str:
+    """Figures 5, 12 and 13."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in read("figures12_13.csv"):
+        if row["benchmark"] == "gsm8k" and row["sampler"].startswith("eb"):
+            curves.setdefault(row["sampler"], []).append((float(row["mean_nfe"]), float(row["accuracy_percent"])))
+    parts = []
+    for passes in (1024, 231):
+        at = {rule: _between(passes, points) for rule, points in curves.items()}
+        parts.append(f"at {passes} passes entropy {at['eb_entropy']:.1f}, confidence {at['eb_confidence']:.1f}")
+    return "GSM8K: " + "; ".join(parts)
+
+
+def _between(x: float, points: list[tuple[float, float]]) -> float:
+    ordered = np.array(sorted(points))
+    return float(np.interp(x, ordered[:, 0], ordered[:, 1]))
+
+
+def roofline_sizes() -> str:
+    """Figure 11."""
+    printed, meant = Roofline(PRINTED, PAPER_H100), Roofline(PAPER_SHAPE, PAPER_H100)
+    ffn = PRINTED.ffn / PAPER_SHAPE.ffn
+    parts = [f"feed-forward {ffn:.0f} times too wide, K and V {PRINTED.kv_projection} wide where 1024 is meant"]
+    for block, cached in ((16, 16), (64, 2**16), (64, 2**20)):
+        pair = f"{printed.slowdown(1, block, cached):.3f} printed, {meant.slowdown(1, block, cached):.3f} corrected"
+        parts.append(f"slow-down of block {block} over {cached} tokens: {pair}")
+    return "; ".join(parts)
+
+
+def bandwidth() -> str:
+    """Figure 6."""
+    used = PAPER_H100.bandwidth
+    return f"{used:.4g} bytes/s in the code, 3.35e12 on the data sheet: {used / 3.35e12:.4f} times"
+
+
+def lm_head() -> str:
+    """Figure 11."""
+    with_head, without = (Roofline(shape, roofline.H100) for shape in (LLAMA, LLAMA.without_head()))
+    parts = []
+    for block in (1, 16):
+        share = 1 - without.forward(1, block, 1024) / with_head.forward(1, block, 1024)
+        parts.append(f"{share:.1%} at block {block}")
+    return "share of the LM head in a pass of Llama-3.1-8B, batch 1, 1024 cached tokens: " + ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, where it stands, what follows from it here, and the check that shows it."""
+
+    title: str
+    where: str
+    text: str
+    check: Callable[[], str]
+
+
+FAULTS = {
+    "labels": Fault(
+        "The training code removes the labels of the masked tokens",
+        "code block 7, p. 15",
+        "The array that is true where a token is masked also sets the label to be ignored. Equation 14 and figure 8 "
+        "have the loss on the masked tokens and nowhere else, as here.",
+        labels,
+    ),
+    "block-length": Fault(
+        "The block size drawn in the code can be 0 and never the maximum",
+        "code block 7, p. 15",
+        "A size of 0 divides by zero. The text draws from 2 to 16, both included, as here.",
+        block_length,
+    ),
+    "mask-length": Fault(
+        "The training mask is asked for with half of its length",
+        "code blocks 7 and 9, p. 15-16",
+        "The input is twice the sequence, while the function halves the length that it is given.",
+        mask_length,
+    ),
+    "factor-rule": Fault(
+        "The factor rule is printed with the confidence where its complement is meant",
+        "appendix B.1, p. 19",
+        "As printed, the surer a model is, the fewer tokens it reveals. The rule of Fast-dLLM has one minus the "
+        "confidence, and that one is used here.",
+        factor_rule,
+    ),
+    "headline": Fault(
+        "Three to five times fewer passes holds for the reasoning tasks",
+        "abstract and table 1, p. 6",
+        "The chat tasks stay below three at the setting that keeps the accuracy.",
+        headline,
+    ),
+    "monotone": Fault(
+        "One speed-up falls when gamma rises",
+        "table 1, p. 6",
+        "The paper does not comment on it; longer answers at the larger gamma would explain it.",
+        monotone,
+    ),
+    "rounding": Fault(
+        "Scores are rounded in some cells and cut in others",
+        "table 1, p. 6",
+        "Eight of thirty problems are 26.67%, printed as 26.6.",
+        rounding,
+    ),
+    "mbpp-count": Fault(
+        "The number of MBPP problems is not stated and is not 500",
+        "table 1, p. 6",
+        "The scores fit 378, the size of MBPP+, or 974; that is no proof.",
+        mbpp_count,
+    ),
+    "figure1-points": Fault(
+        "Figure 1 shows other points than table 1",
+        "figure 1, p. 1",
+        "The values of gamma of its points are not stated. All of them fit 454 problems of LiveCodeBench.",
+        figure1_points,
+    ),
+    "mbpp-panel": Fault(
+        "The MBPP panel of figures 5, 12 and 13 is the GSM8K panel again",
+        "figure 5, p. 7; figures 12 and 13, p. 19",
+        "All its points equal those of GSM8K, and many of its scores cannot come from 500 or 378 problems, so the "
+        "paper has no MBPP ablation. (Every tenth of a percent fits 1,319 problems.) The reported numbers "
+        "have no such row.",
+        mbpp_panel,
+    ),
+    "canvas": Fault(
+        "Figure 5 counts passes over the whole canvas, table 1 to the end of the answer",
+        "figure 5, p. 7",
+        "Speed-ups of the two cannot be compared. Here passes are always counted to the end of the answer.",
+        canvas,
+    ),
+    "proxy": Fault(
+        "Entropy is the better order only where many passes are spent",
+        "figures 12 and 13, p. 19",
+        "With few passes, confidence is ahead, against the remark in the text.",
+        proxy,
+    ),
+    "roofline-sizes": Fault(
+        "The roofline is computed with wrong layer sizes",
+        "figure 11, p. 18; tables 3 and 4",
+        "This is why the length of the KV cache hardly matters in the tables. With true sizes a block of 16 still "
+        "costs a few percent; a block of 64, and the first pass of a block of 32, cost much more over a long cache.",
+        roofline_sizes,
+    ),
+    "bandwidth": Fault(
+        "The bandwidth is a tenth too high",
+        "figure 6, p. 8",
+        "Terabytes of the data sheet were taken for tebibytes.",
+        bandwidth,
+    ),
+    "lm-head": Fault(
+        "The roofline leaves out the LM head",
+        "figure 11, p. 18",
+        "It runs over every masked position. The entropies and the launch of kernels are left out too; neither is "
+        "computed here.",
+        lm_head,
+    ),
+}
+
+READING = """## Seen by reading alone
+- The mask rate is tau in algorithm 1, eta in equation 13 and one minus `time` in the code.
+- Code block 10, the mask of inference, uses a `seq_len` that it is not given.
+- The learning rate is 3e-4 for fine-tuning the 8B models and 1e-5 for the 3B ones, without a comment.
+"""
+
+
+def page() -> str:
+    """The text of docs/errata.md."""
+    parts = [
+        "# Faults of the paper, with the check that shows each",
+        "Set Block Decoding, arXiv 2509.04185v1. Generated by `python -m paper_figures.errata`; each command prints "
+        "the line below it. The paper's numbers are read from `experiments/reported/`.",
+    ]
+    for name, fault in FAULTS.items():
+        parts.append(
+            f"## {fault.title}\n{fault.where[0].upper()}{fault.where[1:]}. {fault.text}\n"
+            f"```\n$ python -m paper_figures.errata {name}\n{fault.check()}\n```"
+        )
+    return "\n\n".join([*parts, READING])
+
+
+def main(arguments: Sequence[str] | None = None) -> list[Path]:
+    """Command line: print a check, or write the page."""
+    parser = argparse.ArgumentParser(description="Faults of the paper and their checks.")
+    parser.add_argument("name", nargs="?", choices=list(FAULTS), help="print this check; without it, write the page")
+    parser.add_argument("--output", type=Path, default=Path("docs/errata.md"))
+    options = parser.parse_args(arguments)
+    if options.name:
+        print(FAULTS[options.name].check())
+        return []
+    write_text(options.output, page())
+    return [options.output]
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,65 @@
+"""Masked-token loss by position in the block and by mask rate, which the paper does not show.
+
+The CSV has a row per model, run, position (from 1) and bin of the mask rate: the mean loss of its masked tokens in nats
+and their number. Each panel averages over the other, weighted by the number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+from paper_figures import command, inputs, style
+from paper_figures.labels import model_label, run_label
+from paper_figures.selection import load
+from sbd.config import Experiment
+from sbd.errors import UserError
+
+COLUMNS = ["model", "run", "position", "mask_rate", "loss", "count"]
+
+
+def average(frame: pd.DataFrame, by: str) -> tuple[np.ndarray, np.ndarray]:
+    """Values of a column and the mean loss at each, over tokens."""
+    values, place = np.unique(frame[by].to_numpy(dtype=float), return_inverse=True)
+    count, loss = frame["count"].to_numpy(dtype=float), frame["loss"].to_numpy(dtype=float)
+    return values, np.bincount(place, count * loss) / np.bincount(place, count)
+
+
+def draw(experiment: Experiment, losses: pd.DataFrame) -> Figure:
+    """Two panels, one line per model and run."""
+    if losses.empty or (losses["count"].to_numpy() <= 0).any():
+        raise UserError("the file of masked-token losses has no rows, or a row of no tokens; make it again")
+    names = list(dict.fromkeys(zip(losses["model"], losses["run"], strict=True)))
+    looks = style.looks(f"{model}/{run}" for model, run in names)
+    figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.9), sharey=True)
+    for model, run in names:
+        part = inputs.where(losses, model=model, run=run)
+        label = f"{model_label(experiment, model)}, {run_label(experiment, run)}"
+        for axes, by in zip(panels, ("position", "mask_rate"), strict=True):
+            axes.plot(*average(part, by), **looks[f"{model}/{run}"], label=label)
+    panels[0].set_xlabel("position in the block")
+    panels[1].set_xlabel("share of the block that is masked")
+    panels[0].set_ylabel("masked-token loss (nats per token)")
+    panels[0].set_ylim(bottom=0)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(4, len(names)))
+    tokens = int(losses["count"].to_numpy().sum())
+    style.note(figure, f"scale {experiment.scale}; held-out text, {tokens:,} masked tokens in all; means over tokens")
+    return figure
+
+
+def main(arguments: Sequence[str] | None = None) -> list[Path]:
+    """Command line: the losses -> matp_loss.pdf and .png."""
+    options = command.parser(__doc__, losses="CSV of masked-token losses").parse_args(arguments)
+    experiment, _ = load(options.experiment)
+    losses = inputs.read_csv(options.losses, COLUMNS, ["model", "run"], "measure the losses again")
+    with style.house_style():
+        return style.save(draw(experiment, losses), options.output, "matp_loss")
+
+
+if __name__ == "__main__":
+    command.run(main)

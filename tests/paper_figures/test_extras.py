@@ -1,0 +1,87 @@
+"""The figures that the paper has not, from made-up CSV files, and what every figure promises of its files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from synthetic import TINY, paper_file, records, tiny
+
+from paper_figures import ablations, inputs, matp_loss, selection, style, wall_clock
+from sbd import roofline
+from sbd.errors import UserError
+
+
+def losses(experiment) -> pd.DataFrame:  # type: ignore[no-untyped-def]
+    rows = [
+        [model, "sbd", position, rate, 0.1 * position + rate + (model == "qwen3-tiny"), int(100 * rate)]
+        for model in experiment.models
+        for position in range(1, 5)
+        for rate in (0.25, 0.75)
+    ]
+    return pd.DataFrame(rows, columns=pd.Index(matp_loss.COLUMNS))
+
+
+def test_matp_losses_are_means_over_tokens_and_files_repeat(tmp_path: Path) -> None:
+    losses(tiny()).to_csv(tmp_path / "losses.csv", index=False)
+    options = ["--experiment", str(TINY), "--losses", str(tmp_path / "losses.csv"), "--output"]
+    first = matp_loss.main([*options, str(tmp_path / "a")])
+    second = matp_loss.main([*options, str(tmp_path / "b")])
+    for one, two in zip(first, second, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+    with style.house_style():
+        figure = matp_loss.draw(tiny(), losses(tiny()))
+    by_position, by_rate = (axes.lines[1].get_xydata() for axes in figure.axes)
+    # Position 3 of Qwen: 25 tokens at 1.55 and 75 at 2.05.
+    assert np.asarray(by_position)[2] == pytest.approx([3, (25 * 1.55 + 75 * 2.05) / 100])
+    assert np.asarray(by_rate)[1] == pytest.approx([0.75, 0.75 + 1 + 0.25])
+    with pytest.raises(UserError, match="no rows"):
+        matp_loss.draw(tiny(), losses(tiny()).iloc[:0])
+
+
+def test_wall_clock_is_tokens_per_second_over_the_baseline() -> None:
+    experiment = tiny()
+    frame = records(experiment)
+    slower = frame["decoder"].ne("ntp").to_numpy()
+    frame.loc[slower, "tokens_per_second"] *= 0.8
+    machine = roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9)
+    with style.house_style():
+        figure = wall_clock.draw(experiment, frame, machine)
+    curve = np.asarray(figure.axes[0].lines[0].get_xydata())
+    assert curve[:, 1] == pytest.approx(0.8 * curve[:, 0])
+    assert len(curve) == 8
+    dotted = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert len(dotted) == 2
+    config = experiment.models["llama-tiny"].shape
+    model = roofline.Roofline(roofline.Shape.of("x", config, 512), machine, roofline.Precision(4, 4, 4))
+    x, y = np.asarray(dotted[0].get_xydata())[3]
+    assert y == pytest.approx(model.speed_up(125, 16, 64, x))
+    with pytest.raises(UserError, match="llama-tiny/sbd/gamma_0/tiny_gsm"):
+        wall_clock.draw(experiment, frame.loc[frame["decoder"] != "gamma_0"])
+
+
+def test_ablations_stand_beside_the_papers_setting(tmp_path: Path) -> None:
+    path = paper_file(tmp_path)
+    experiment, figures = selection.load(path)
+    frame = records(experiment)
+    assert figures.ablations
+    _, text = ablations.build(experiment, frame, figures.ablations)
+    assert [row[:3] for row in text.rows[:4]] == [
+        ["block size", "drawn from 2 to 16", "Llama 0.9M"],
+        ["block size", "drawn from 2 to 16", "Qwen3 0.9M"],
+        ["block size", "always 16", "Llama 0.9M"],
+        ["block size", "always 16", "Qwen3 0.9M"],
+    ]
+    arm = {"model": "qwen3-tiny", "run": "sbd_block_16", "decoder": "gamma_0.1", "benchmark": "tiny_code"}
+    row = inputs.where(frame, **arm).iloc[0]
+    assert text.rows[3][4].startswith(f"{row['score']:.1f} [{row['score_low']:.1f}, {row['score_high']:.1f}] (")
+    with style.house_style():
+        figure = ablations.draw(experiment, frame, figures.ablations)
+    points = [tuple(np.asarray(line.get_xydata())[0]) for line in figure.axes[2].lines if len(line.get_xydata()) == 1]  # type: ignore[arg-type]
+    assert any(x == pytest.approx(row["score"]) for x, _ in points)
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["drawn from 2 to 16", "always 16", "SBD, NTP", "SBD without NTP loss, NTP"]
+    with pytest.raises(UserError, match=r"sbd_block_16/gamma_0\.1/tiny_gsm"):
+        ablations.build(experiment, frame.loc[frame["run"] != "sbd_block_16"], figures.ablations)
