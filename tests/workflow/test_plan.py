@@ -36,6 +36,7 @@ def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
         "evaluate": len(experiment.jobs()),
         "collect": 1,
         "table1": 1,
+        "losses": 1,
         "pareto": 1,
         "all": 1,
     }

@@ -18,7 +18,8 @@ from sbd.config import load_experiment
 from tests.workflow.conftest import command, environment, planned, snakemake
 
 pytestmark = pytest.mark.slow
-PAPER = {"collect": 1, "table1": 1, "pareto": 1, "all": 1}
+DRAWN = {"table1": 1, "losses": 1, "pareto": 1, "all": 1}
+PAPER = {"collect": 1, **DRAWN}
 
 
 def change(path: Path, **keys: object) -> None:
@@ -43,6 +44,7 @@ def test_the_whole_workflow_runs_and_is_then_done(finished: Path) -> None:
     keys = [(row["model"], row["run"], row["decoder"], row["benchmark"]) for row in rows]
     assert keys == experiment.jobs()
     for name in (
+        "tables/losses.md",
         "tables/table1.csv",
         "tables/table1.md",
         "tables/table1.tex",
@@ -66,7 +68,7 @@ def test_a_new_run_plans_its_own_jobs_only(project: Path) -> None:
     file = project / "experiments/smoke.yaml"
     more = {"objective": "sbd", "parent": "pretrain", "steps": 2, "batch_rows": 2, "micro_rows": 2}
     change(file, runs={"more": {**more, "learning_rate": 0.001, "warmup_steps": 1}})
-    assert planned(project) == {"table1": 1, "pareto": 1, "all": 1}, "a run that nothing evaluates is not trained"
+    assert planned(project) == {"train": 2, **PAPER}, "its losses are a row of a table"
     assert planned(project, "models") == {"train": 2, "models": 1}
     evaluations = yaml.safe_load(file.read_text())["evaluations"]
     change(file, evaluations=[*evaluations, {"runs": ["more"], "decoders": ["gamma_0.1"]}])
@@ -80,8 +82,8 @@ def test_a_new_run_plans_its_own_jobs_only(project: Path) -> None:
         ({"benchmarks": {"tiny_gsm": {"limit": 8}}}, {"evaluate": 4, **PAPER}),
         ({"runs": {"sbd": {"learning_rate": 0.001}}}, {"train": 2, "evaluate": 4, **PAPER}),
         ({"runs": {"pretrain": {"learning_rate": 0.001}}}, {"train": 6, "evaluate": 8, **PAPER}),
-        ({"runs": {"sbd": {"label": "another name"}}}, {"table1": 1, "pareto": 1, "all": 1}),
-        ({"runs": {"sbd": {"checkpoint_every": 7}}}, {"table1": 1, "pareto": 1, "all": 1}),
+        ({"runs": {"sbd": {"label": "another name"}}}, DRAWN),
+        ({"runs": {"sbd": {"checkpoint_every": 7}}}, DRAWN),
     ],
     ids=["decoder", "benchmark", "run", "parent", "label", "checkpoints"],
 )
