@@ -50,7 +50,7 @@ def environment() -> dict[str, str]:
 
 
 def planned(folder: Path, *arguments: str, experiment: str = "smoke") -> dict[str, int]:
-    """How many jobs of each rule a dry run lists."""
+    """How many jobs of each rule a dry run lists; ``train_blocks`` is the rule ``train`` for runs with noisy blocks."""
     done = snakemake(folder, "--dry-run", *arguments, experiment=experiment)
     assert done.returncode == 0, done.stdout
     if "Nothing to be done" in done.stdout:
@@ -58,6 +58,8 @@ def planned(folder: Path, *arguments: str, experiment: str = "smoke") -> dict[st
     table = done.stdout.split("Job stats:")[-1]
     counts = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, flags=re.M)}
     assert counts.pop("total") == sum(counts.values())
+    if blocks := counts.pop("train_blocks", 0):
+        counts["train"] = counts.get("train", 0) + blocks
     return counts
 
 

@@ -40,7 +40,12 @@ def create(machine: Path, broken: str = "", python: str = "python") -> tuple[int
     log.write_text("")
     names = {"PYTHON": str(machine / python), "LOG": str(log), "BROKEN": broken}
     done = subprocess.run(
-        ["workflow/environment.sh"], cwd=machine, env={**os.environ, **names}, capture_output=True, text=True, check=False
+        ["workflow/environment.sh"],
+        cwd=machine,
+        env={**os.environ, **names},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, done.stderr.splitlines(), log.read_text().splitlines()
 

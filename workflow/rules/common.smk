@@ -26,7 +26,7 @@ shell.prefix(f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executab
 
 def one_of(names):
     """A wildcard that matches these names and no other."""
-    return "|".join(map(re.escape, names))
+    return "|".join(map(re.escape, names)) or "(?!)"
 
 
 wildcard_constraints:
