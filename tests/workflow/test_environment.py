@@ -1,4 +1,4 @@
-"""How .venv comes about, with stand-ins for Python: on machines without its parts, after failures, and when the lock changes."""
+"""How .venv comes about, with stand-ins for Python: parts that are missing, failures, and a lock that changes."""
 
 from __future__ import annotations
 
