@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NoReturn
 
 from sbd.config import Experiment, load_experiment
@@ -68,7 +69,23 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
     evaluate.add_argument("--decoder", required=True, help="a decoder of the experiment")
     evaluate.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
-    verb("collect", _collect, "gather the records of all evaluations in one CSV file")
+    verb("collect", _collect, "gather the records of all evaluations, and all held-out losses, in a CSV file each")
+    generate = verb("generate", _generate, "continue one prompt with any decoder of the experiment, and show how")
+    generate.add_argument("prompt", help="the text to continue")
+    generate.add_argument("--model", required=True, metavar="FOLDER", help="a checkpoint folder or hub id")
+    generate.add_argument("--decoder", default="gamma_0.1", help="a decoder of the experiment (default: %(default)s)")
+    generate.add_argument("--max-new-tokens", type=_positive, default=128, metavar="N", help="default: %(default)s")
+    generate.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default: %(default)s)")
+    generate.add_argument("--seed", type=int, default=0, help="of sampling (default: %(default)s)")
+    generate.add_argument("--trace", type=Path, metavar="FILE.html", help="write a page that shows every pass")
+    speed = verb("speed", _speed, "measure decoders side by side: tokens per second, time per pass, gain")
+    speed.add_argument("--model", required=True, help="a model of the experiment")
+    speed.add_argument("--run", required=True, help="a run of the experiment")
+    speed.add_argument("--decoder", nargs="+", required=True, metavar="NAME", help="decoders of the experiment")
+    speed.add_argument("--batch-size", nargs="+", type=_positive, default=[1, 8], metavar="N", help="default: 1 8")
+    speed.add_argument("--problems", type=_positive, default=16, metavar="N", help="default: %(default)s")
+    for added in (generate, speed):
+        added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
     return parser
 
 
@@ -142,6 +159,35 @@ def _collect(experiment: Experiment, options: argparse.Namespace) -> None:
     from sbd.steps import collect
 
     collect.run(experiment)
+
+
+def _generate(experiment: Experiment, options: argparse.Namespace) -> None:
+    _known(options, "decoder", experiment.decoders)
+    _set_threads(options.threads)
+    from sbd.steps import generate
+
+    generate.run(
+        options.model,
+        options.prompt,
+        options.decoder,
+        experiment.decoders[options.decoder],
+        options.max_new_tokens,
+        options.temperature,
+        options.seed,
+        options.trace,
+    )
+
+
+def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
+    _known(options, "model", experiment.models)
+    _known(options, "run", experiment.runs)
+    for name in options.decoder:
+        if name not in experiment.decoders:
+            raise UserError(f"unknown decoder {name!r}; {options.experiment} has {', '.join(experiment.decoders)}")
+    _set_threads(options.threads)
+    from sbd.steps import speed
+
+    speed.run(experiment, options.model, options.run, options.decoder, options.batch_size, options.problems)
 
 
 def _known(options: argparse.Namespace, kind: str, allowed: Iterable[str]) -> None:

@@ -159,6 +159,7 @@ class DecoderConfig(Strict):
 
     kind: Literal["autoregressive", "set_block", "longest_prefix", "self_speculative"]
     block_size: BlockSize | None = None
+    branches: int | None = Field(None, ge=0)
     sampler: SamplerConfig | None = None
     first_token: Literal["masked", "next_token"] = "masked"
     commit: Literal["fused", "separate"] = "fused"

@@ -317,3 +317,44 @@ def test_help_and_mistakes_need_no_torch() -> None:
     )
     for verb in ("check", "problems", "prepare", "train", "evaluate", "collect"):
         assert re.search(rf"^\s+{verb} ", shown.stdout, flags=re.M)
+
+
+def test_generate_prints_text_and_counts_and_writes_a_page(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    checkpoint = str(load_experiment("mini.yaml").run_folder("llama", "sbd") / "checkpoint")
+    capfd.readouterr()
+    options = ("--model", checkpoint, "--decoder", "eb", "--max-new-tokens", "9", "--trace", "page.html")
+    assert sbd("generate", "Mia has 3 eggs.", *options) == 0
+    shown = capfd.readouterr().out
+    found = re.search(
+        r"\[eb\] (\d+) tokens in (\d+) forward passes \((.*) tokens per forward, prefill apart: 1\)", shown
+    )
+    assert found, shown
+    assert float(found[3]) == pytest.approx(int(found[1]) / int(found[2]), abs=0.006)
+    page = Path("page.html").read_text()
+    assert f"eb: {found[1]} tokens in {found[2]} passes" in page
+    assert not re.search(r"(src|href)=[\"']?https?:", page)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("Mia", "--model", "nowhere", "--decoder", "eb"), "cannot open a model at nowhere"),
+        (("Mia", "--model", "nowhere", "--decoder", "nope"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
+        (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--temperature", "-1"), "temperature must be 0"),
+        (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--max-new-tokens", "600"), "512 positions of the model"),
+    ],
+)
+def test_generate_refuses_in_one_line(refuses: Callable[..., str], arguments: tuple[str, ...], message: str) -> None:
+    checkpoint = str(load_experiment("mini.yaml").run_folder("llama", "sbd") / "checkpoint")
+    arguments = tuple(checkpoint if argument == "CHECKPOINT" else argument for argument in arguments)
+    assert message in refuses("generate", *arguments)
+
+
+def test_speed_writes_a_row_for_each_contender(here: Path) -> None:
+    options = ("--model", "llama", "--run", "sbd", "--decoder", "eb", "--batch-size", "1", "--problems", "2")
+    assert sbd("speed", *options) == 0
+    rows = Path("results/mini/speed/llama/sbd.csv").read_text().splitlines()
+    assert rows[0].startswith("decoder,batch,tokens,seconds,tokens_per_second")
+    names = [row.split(",")[0] for row in rows[1:]]
+    assert "eb" in names
+    assert len(names) >= 3

@@ -1,15 +1,17 @@
 """Keep the small results of a run as those we stand behind, and show them in README.md.
 
-``python workflow/reference.py tiny`` (or ``make reference``) copies tables, figures and records.csv of results/tiny to
-results/reference/tiny, and puts the table and the figure between the markers of README.md.
+``python workflow/reference.py tiny`` (or ``make reference``) copies tables, figures and CSV files of results/tiny to
+results/reference/tiny with what made them, and puts tables and figure between the markers of README.md.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 README = Path("README.md")
 
@@ -17,7 +19,8 @@ README = Path("README.md")
 def copy(scale: str) -> Path:
     """Copy the small results of ``scale``; returns the folder they are in now."""
     source, target = Path("results") / scale, Path("results/reference") / scale
-    files = [source / "records.csv", *sorted(source.glob("tables/*")), *sorted(source.glob("figures/*"))]
+    files = [source / "records.csv", source / "losses.csv"]
+    files += [*sorted(source.glob("tables/*")), *sorted(source.glob("figures/*"))]
     if len(files) < 3 or not files[0].is_file():
         sys.exit(f"reference: error: {source} holds no finished run; run `snakemake` on its experiment first")
     shutil.rmtree(target, ignore_errors=True)
@@ -25,15 +28,43 @@ def copy(scale: str) -> Path:
         place = target / file.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, place)
+    (target / "provenance.json").write_text(json.dumps(provenance(source), indent=2) + "\n", encoding="utf-8")
     return target
+
+
+def provenance(source: Path) -> dict[str, Any]:
+    """What made the records, and how long the trainings and evaluations of ``source`` took, in seconds."""
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("record.json"))]
+    trainings = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("training.json"))]
+    shared = records[0]["provenance"]
+    revisions = sorted({record["provenance"]["git_revision"] for record in records})
+    return {
+        "git_revisions": revisions,
+        "git_dirty": any(record["provenance"]["git_dirty"] for record in records),
+        **{name: shared[name] for name in ("date", "device", "threads", "dtype", "python", "packages")},
+        "training_precision": trainings[0]["precision"],
+        "training_seconds": round(sum(training["seconds_this_session"] for training in trainings)),
+        "generation_seconds": round(sum(record["seconds"] for record in records)),
+        "trainings": len(trainings),
+        "evaluations": len(records),
+    }
 
 
 def shown(text: str, scale: str, folder: Path) -> str:
     """``text`` with the table and figure of ``scale`` between its markers; nothing is changed without markers."""
-    table = (folder / "tables/table1.md").read_text(encoding="utf-8").strip()
+    table, losses = (
+        (folder / f"tables/{name}.md").read_text(encoding="utf-8").strip() for name in ("table1", "losses")
+    )
+    made = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+    source = (
+        f"Revision {made['git_revisions'][0][:10]}, {made['device']}, torch {made['packages']['torch']}, precision of "
+        f"training {'float32' if made['training_precision'] == 'no' else made['training_precision']}; "
+        f"{made['trainings']} trainings took {made['training_seconds'] / 60:.0f} core minutes, the generations of "
+        f"{made['evaluations']} evaluations {made['generation_seconds'] / 60:.0f}."
+    )
     figure = f"![Accuracy against tokens per forward pass]({(folder / 'figures/pareto.png').as_posix()})"
     begin, end = f"<!-- results of {scale}: begin -->", f"<!-- results of {scale}: end -->"
-    replacement = f"{begin}\n\n{table}\n\n{figure}\n\n{end}"
+    replacement = f"{begin}\n\n{table}\n\n{figure}\n\n{losses}\n\n{source}\n\n{end}"
     return re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: replacement, text, flags=re.S)
 
 
