@@ -308,7 +308,10 @@ def _known(name: str | None, allowed: dict[str, Any], where: str) -> None:
 
 
 def load_experiment(path: str | Path) -> Experiment:
-    """Read and check an experiment file; ``extends: other.yaml`` in it overlays its keys on another file's."""
+    """Read and check an experiment file.
+
+    ``extends: other.yaml`` in it overlays its keys on another file's; a key with the value null is left out.
+    """
     path = Path(path)
     raw = _read_yaml(path)
     try:
@@ -337,6 +340,9 @@ def _read_yaml(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
 def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
+        if value is None:
+            merged.pop(key, None)
+            continue
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
         merged[key] = _overlay(base[key], value) if both else value
     return merged

@@ -41,7 +41,6 @@ EXPERIMENT: dict[str, Any] = {
     "runs": {
         "base": {"objective": "ntp", **RUN},
         "sbd": {"objective": "sbd", "parent": "base", **RUN},
-        "wild": {"objective": "sbd", **RUN, "learning_rate": 1e30, "max_grad_norm": 1e30},
     },
     "decoders": {
         "ntp": {"kind": "autoregressive"},
@@ -116,6 +115,8 @@ def test_the_steps_leave_what_the_next_one_reads(here: Path, capfd: pytest.Captu
         assert json.loads((folder / "record.json").read_text())["n"] == 2
         assert len((folder / "generations.jsonl").read_text().splitlines()) == 2
     assert sbd("collect") == 0
+    losses = Path("results/mini/losses.csv").read_text().splitlines()
+    assert [row.split(",")[:2] for row in losses[1:]] == [["llama", "base"], ["llama", "sbd"]]
     rows = Path("results/mini/records.csv").read_text().splitlines()
     assert [row.split(",")[:4] for row in rows[1:]] == [["llama", "sbd", d, "words"] for d in ("ntp", "eb")]
     model = AutoModelForCausalLM.from_pretrained(experiment.run_folder("llama", "sbd") / "checkpoint")
@@ -133,7 +134,7 @@ def test_check_counts_what_would_run(here: Path, capfd: pytest.CaptureFixture[st
     [
         (("problems", "--source", "nope"), "unknown source 'nope'; mini.yaml has words"),
         (("train", "--model", "nope", "--run", "sbd"), "unknown model 'nope'; mini.yaml has llama"),
-        ((*TRAIN, "nope"), "unknown run 'nope'; mini.yaml has base, sbd, wild"),
+        ((*TRAIN, "nope"), "unknown run 'nope'; mini.yaml has base, sbd"),
         ((*EVALUATE[:-2], "nope", "--benchmark", "words"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
         ((*EVALUATE, "nope"), "unknown benchmark 'nope'; mini.yaml has words, long, no_task"),
         ((*EVALUATE, "no_task"), "no such task file: experiments/tasks/none.yaml"),
@@ -162,7 +163,7 @@ def test_more_tokens_than_the_model_has_positions_in_a_process_of_its_own(here: 
             "block_size",
         ),
         ({"runs": {**EXPERIMENT["runs"], "base": {"objective": "ntp", **RUN, "steps": -1}}}, "runs.base.steps: "),
-        ({"evaluations": [{"runs": ["nope"], "decoders": ["eb"]}]}, "unknown name 'nope'; known are base, sbd, wild"),
+        ({"evaluations": [{"runs": ["nope"], "decoders": ["eb"]}]}, "unknown name 'nope'; known are base, sbd"),
     ],
 )
 def test_a_wrong_experiment(refuses: Callable[..., str], changes: dict[str, Any], message: str) -> None:
@@ -232,6 +233,8 @@ def test_another_tokenizer_than_the_parent(refuses: Callable[..., str]) -> None:
 
 
 def test_a_loss_that_is_no_number(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    wild = {"objective": "sbd", **RUN, "learning_rate": 1e30, "max_grad_norm": 1e30}
+    write(runs={**EXPERIMENT["runs"], "wild": wild})
     assert sbd(*TRAIN, "wild") == 2
     last = capfd.readouterr().err.splitlines()[-1]
     assert re.match(r"sbd train: error: the loss or gradient is not finite at step \d+ .*lower learning_rate", last)

@@ -80,10 +80,11 @@ def test_a_missing_file_names_its_neighbours() -> None:
 
 def test_jobs_are_every_model_with_every_arm_on_every_benchmark_once(tmp_path: Path) -> None:
     twice = [{"runs": ["ntp", "sbd"], "decoders": ["ntp"]}, {"runs": ["sbd"], "decoders": ["ntp", "gamma_0"]}]
+    others = dict.fromkeys(load_experiment(EXPERIMENTS / "tiny.yaml").pareto.curves)
     keys = {
         "evaluations": twice,
         "table1": {"rows": [{"run": "ntp", "decoder": "ntp"}]},
-        "pareto": {"curves": {"SBD": [{"run": "sbd", "decoder": "gamma_0"}]}},
+        "pareto": {"curves": {**others, "SBD": [{"run": "sbd", "decoder": "gamma_0"}]}},
     }
     experiment = load_experiment(overlaid(tmp_path, **keys))
     arms = [("ntp", "ntp"), ("sbd", "ntp"), ("sbd", "gamma_0")]
@@ -96,6 +97,15 @@ def test_jobs_are_every_model_with_every_arm_on_every_benchmark_once(tmp_path: P
     jobs = experiment.jobs()
     assert set(jobs) == expected
     assert len(jobs) == len(expected)
+
+
+def test_null_leaves_a_key_of_the_extended_file_out(tmp_path: Path) -> None:
+    before = load_experiment(EXPERIMENTS / "tiny.yaml")
+    after = load_experiment(overlaid(tmp_path, decoders={"spare": None}, pareto={"curves": {"block 16": None}}))
+    assert after.decoders == before.decoders
+    assert after.pareto.curves == {name: arms for name, arms in before.pareto.curves.items() if name != "block 16"}
+    with pytest.raises(UserError, match="tokenizer: this key is missing"):
+        load_experiment(overlaid(tmp_path, tokenizer=None))
 
 
 def test_unlimited_is_an_infinite_gamma() -> None:

@@ -1,4 +1,4 @@
-"""How .venv comes about, with stand-ins for Python: parts that are missing, failures, and a lock that changes."""
+"""How .venv comes about, with a stand-in for Python: without its parts, after failures, and when the lock changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ case "$*" in
     -V) echo "Python 3.10.1" ;;
     "-c "*) [[ $BROKEN != *version* ]] ;;
     "-m pip --version") [[ $BROKEN != *pip* ]] ;;
-    "-m venv .venv") mkdir -p .venv/bin; [[ $BROKEN != *ensurepip* ]] && cp "$0" .venv/bin/python ;;
+    "-m venv .venv") mkdir -p .venv/bin; [[ $BROKEN != *own* ]] && cp "$0" .venv/bin/python ;;
     "-m venv --without-pip .venv") mkdir -p .venv/bin && cp "$0" .venv/bin/python ;;
     "-m pip "*install*) [[ $BROKEN != *network* ]] ;;
 esac
@@ -75,7 +75,7 @@ def test_the_environment_is_made_once_and_again_when_the_lock_changes(machine: P
 
 
 def test_without_ensurepip_another_pip_fills_it(machine: Path) -> None:
-    status, errors, log = create(machine, broken="ensurepip")
+    status, errors, log = create(machine, broken="own")
     assert (status, errors) == (0, [])
     assert "-m venv --without-pip .venv" in log
     assert all(line.startswith("-m pip --python .venv/bin/python install") for line in installs(log))
@@ -87,7 +87,7 @@ def test_without_ensurepip_another_pip_fills_it(machine: Path) -> None:
     [
         ("", "none", "there is no "),
         ("version", "python", "is Python 3.10.1, but 3.11 or newer is needed; name one: make PYTHON="),
-        ("ensurepip pip", "python", "can make no virtual environment; on Debian and Ubuntu: apt install python3-venv"),
+        ("own pip", "python", "can make no virtual environment; on Debian and Ubuntu: apt install python3-venv"),
         ("network", "python", "the packages could not be installed (see above); the same command tries again"),
     ],
 )
