@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -79,7 +80,18 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
 
     reference = runpy.run_path(str(ROOT / "workflow/reference.py"))
     monkeypatch.chdir(tmp_path)
-    for name, text in {"records.csv": "a", "tables/table1.md": "| the table |\n", "figures/pareto.png": "p"}.items():
+    made = {"git_revision": "0123456789abcdef", "git_dirty": False, "device": "cpu: a processor", "threads": 1}
+    made |= {"date": "2026-11-29", "dtype": "float32", "python": "3.11.7", "packages": {"torch": "2.13.0"}}
+    files = {
+        "records.csv": "a",
+        "losses.csv": "b",
+        "tables/table1.md": "| the table |\n",
+        "tables/losses.md": "| the losses |\n",
+        "figures/pareto.png": "p",
+        "records/m/r/d/b/record.json": json.dumps({"provenance": made, "seconds": 90.0}),
+        "models/m/r/checkpoint/training.json": json.dumps({"precision": "no", "seconds_this_session": 150.0}),
+    }
+    for name, text in files.items():
         Path("results/tiny", name).parent.mkdir(parents=True, exist_ok=True)
         Path("results/tiny", name).write_text(text)
     Path("README.md").write_text(README)
@@ -88,6 +100,11 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
     assert (
         "| the table |\n\n![Accuracy against tokens per forward pass](results/reference/tiny/figures/pareto.png)"
         in once
+    )
+    assert "| the losses |" in once
+    assert (
+        "Revision 0123456789, cpu: a processor, torch 2.13.0, precision of training float32; 1 trainings took 2 core "
+        "minutes, the generations of 1 evaluations 2." in once
     )
     assert Path("results/reference/tiny/figures/pareto.png").read_text() == "p"
     assert once.split("## Real text")[1] == README.split("## Real text")[1]
