@@ -20,10 +20,10 @@ class _Lines:
         sys.stderr.flush()
 
 
-def progress(total: int, label: str, initial: int = 0, unit: str = "step") -> tqdm[Any]:
+def progress(total: int, label: str, initial: int = 0, unit: str = "step", disable: bool = False) -> tqdm[Any]:
     """A tqdm bar to call ``update`` and ``set_postfix_str`` on."""
     if sys.stderr.isatty():
-        return tqdm(total=total, desc=label, initial=initial, unit=unit, dynamic_ncols=True, disable=False)
+        return tqdm(total=total, desc=label, initial=initial, unit=unit, dynamic_ncols=True, disable=disable)
     form = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed} gone, {remaining} left]{postfix}"
     return tqdm(
         total=total,
@@ -31,7 +31,7 @@ def progress(total: int, label: str, initial: int = 0, unit: str = "step") -> tq
         initial=initial,
         unit=unit,
         file=_Lines(),
-        disable=False,
+        disable=disable,
         mininterval=15,
         maxinterval=30,
         bar_format=form,  # type: ignore[arg-type]

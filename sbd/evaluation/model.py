@@ -13,13 +13,13 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import sbd
 from sbd.data import encode_prompt
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
+from sbd.progress import progress
 
 _GENERATION_KEYS = {"until", "max_gen_toks", "max_new_tokens", "do_sample", "temperature", "top_p", "top_k", "seed"}
 _LOGIT_ELEMENTS = 2**25
@@ -166,7 +166,8 @@ class SBDLM(TemplateLM):
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i][1]) - len(requests[i][2]))
         results: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         batches = range(0, len(order), self.batch_size)
-        for start in tqdm(batches, desc="log-likelihood", unit="batch", disable=kwargs.get("disable_tqdm", False)):
+        bar = progress(len(batches), "log-likelihood", unit="batch", disable=kwargs.get("disable_tqdm", False))
+        for start in batches:
             rows = order[start : start + self.batch_size]
             texts = [requests[row][1] + requests[row][2] for row in rows]
             width = max(map(len, texts)) - 1
@@ -175,6 +176,8 @@ class SBDLM(TemplateLM):
             for row, text, states in zip(rows, texts, hidden, strict=True):
                 first = len(requests[row][1]) - 1
                 results[row] = self._score(states[first : len(text) - 1], text[first + 1 :])
+            bar.update()
+        bar.close()
         return results
 
     def _score(self, states: torch.Tensor, targets: list[int]) -> tuple[float, bool]:
@@ -216,7 +219,7 @@ class SBDLM(TemplateLM):
         groups: dict[GenerationSettings, list[int]] = {}
         for index, setting in enumerate(settings):
             groups.setdefault(setting, []).append(index)
-        bar = tqdm(total=len(requests), desc="generate", unit="problem", disable=disable_tqdm)
+        bar = progress(len(requests), "generate", unit="problem", disable=disable_tqdm)
         with bar:
             for setting, members in groups.items():
                 members.sort(key=lambda i: (-len(prompts[i]), i))
