@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -23,19 +24,21 @@ COLUMNS = ["model", "run", "parameters", "steps", "ntp_loss", "ntp_tokens", "blo
 def build(experiment: Experiment, losses: pd.DataFrame) -> tables.Layout:
     """A row per model and run; a run without a loss has a dash there."""
 
-    def loss(value: float, tokens: float) -> str:
-        return ABSENT if pd.isna(value) else f"{value:.3f} (n = {int(tokens)})"
+    def loss(row: dict[str, Any], name: str) -> str:
+        value = row[f"{name}_loss"]
+        return ABSENT if pd.isna(value) else f"{value:.3f} (n = {int(row[f'{name}_tokens'])})"
 
+    rows: list[dict[str, Any]] = losses.to_dict("records")  # type: ignore[assignment]
     lines = [
         [
-            model_label(experiment, str(row.model)),
-            run_label(experiment, str(row.run)),
-            f"{row.parameters / 1e6:.2f}M",
-            str(row.steps),
-            loss(row.ntp_loss, row.ntp_tokens),  # type: ignore[arg-type]
-            loss(row.block_loss, row.block_tokens),  # type: ignore[arg-type]
+            model_label(experiment, row["model"]),
+            run_label(experiment, row["run"]),
+            f"{row['parameters'] / 1e6:.2f}M",
+            str(row["steps"]),
+            loss(row, "ntp"),
+            loss(row, "block"),
         ]
-        for row in losses.itertuples()
+        for row in rows
     ]
     header = ["model", "training loss", "parameters", "steps", "next-token loss", "masked-token loss"]
     caption = (
