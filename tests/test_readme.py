@@ -64,8 +64,9 @@ def test_every_step_by_hand_is_a_command_of_the_tiny_experiment(command: str) ->
     options: argparse.Namespace = _parser().parse_args(command.split()[3:])
     experiment = load_experiment(ROOT / options.experiment)
     for kind in ("model", "run", "decoder", "benchmark"):
-        name = getattr(options, kind, None)
-        assert name is None or name in getattr(experiment, f"{kind}s")
+        names = getattr(options, kind, None) or []
+        names = [names] if isinstance(names, str) else names
+        assert set(names) <= set(getattr(experiment, f"{kind}s"))
     assert getattr(options, "source", None) in (None, *experiment.data.sources)
 
 
