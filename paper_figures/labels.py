@@ -9,6 +9,8 @@ from sbd.config import Arm, DecoderConfig, Experiment
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 GAMMA = "\N{GREEK SMALL LETTER GAMMA}"
+ABSENT = "\N{EN DASH}"
+"""A number that the experiment does not ask for; one that it asks for and that has no record is "missing"."""
 
 
 def model_label(experiment: Experiment, model: str) -> str:

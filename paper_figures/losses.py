@@ -13,8 +13,7 @@ from typing import Any
 import pandas as pd
 
 from paper_figures import command, tables
-from paper_figures.labels import model_label, run_label
-from paper_figures.table1 import ABSENT
+from paper_figures.labels import ABSENT, model_label, run_label
 from sbd.config import Experiment, load_experiment
 from sbd.errors import UserError
 

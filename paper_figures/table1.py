@@ -12,11 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from paper_figures import command, inputs, tables
-from paper_figures.labels import TIMES, benchmark_label, model_label, run_label, sampling_label
+from paper_figures.labels import ABSENT, TIMES, benchmark_label, model_label, run_label, sampling_label
 from sbd.config import Experiment, load_experiment
-
-ABSENT = "\N{EN DASH}"
-"""An evaluation that the experiment does not ask for; one that it asks for and that has no record is "missing"."""
 
 
 def build(

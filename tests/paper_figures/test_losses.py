@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from paper_figures import losses
-from paper_figures.table1 import ABSENT
+from paper_figures.labels import ABSENT
 from sbd.config import load_experiment
 from sbd.errors import UserError
 
