@@ -13,9 +13,8 @@ import pandas as pd
 
 from paper_figures import command, inputs, tables
 from paper_figures.collect_differences import read_differences
-from paper_figures.labels import benchmark_label, model_label, run_label
+from paper_figures.labels import ABSENT, benchmark_label, model_label, run_label
 from paper_figures.selection import Table2, load, required
-from paper_figures.table1 import ABSENT
 from sbd.config import Arm, Experiment
 
 
