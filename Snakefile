@@ -19,13 +19,11 @@ localrules:
     all,
     models,
     records,
-    tables,
-    figures,
 
 
 rule models:
     input:
-        [checkpoint_file(model, run) for model in EXPERIMENT.models for run in EXPERIMENT.runs],
+        [checkpoint_file(*training) for training in EXPERIMENT.trainings()],
 
 
 rule records:
@@ -33,19 +31,7 @@ rule records:
         f"{EXPERIMENT.folder}/records.csv",
 
 
-rule tables:
-    input:
-        f"{EXPERIMENT.folder}/tables/table1.csv",
-        f"{EXPERIMENT.folder}/tables/losses.csv",
-
-
-rule figures:
-    input:
-        f"{EXPERIMENT.folder}/figures/pareto.pdf",
-
-
 rule all:
     default_target: True
     input:
-        rules.tables.input,
-        rules.figures.input,
+        [entry.writes(EXPERIMENT.folder)[0] for entry in paper_index.drawn(EXPERIMENT)],

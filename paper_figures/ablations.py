@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from paper_figures import command, inputs, style, tables
-from paper_figures.collect_differences import read_differences
-from paper_figures.labels import TIMES, benchmark_label, model_label, run_label, sampling_label
-from paper_figures.selection import Ablations, load, required
-from sbd.config import Arm, Experiment
+from paper_figures.labels import ABSENT, TIMES, benchmark_label, model_label, run_label, sampling_label
+from sbd.config import Experiment, load_experiment
+from sbd.selection import Ablations, Arm
 
 
 def arm_label(experiment: Experiment, arm: Arm) -> str:
@@ -38,14 +37,18 @@ def build(
     found = rows.set_index(inputs.KEY)
     counts = {name: int(part["n"].iloc[0]) for name, part in rows.groupby("benchmark", sort=False)}
     lines, groups = [], []
+    asked = set(experiment.jobs())
     for group, arms in chosen.groups.items():
+        before = len(lines)
         for arm in arms:
             for model in inputs.unique(rows, "model"):
+                if not any((model, arm.run, arm.decoder, str(benchmark)) in asked for benchmark in counts):
+                    continue
                 cells = []
                 for benchmark in counts:
-                    key = (model, arm.run, arm.decoder, benchmark)
+                    key = (model, arm.run, arm.decoder, str(benchmark))
                     if key not in found.index:
-                        cells.append("missing")
+                        cells.append("missing" if key in asked else ABSENT)
                         continue
                     row = inputs.row_at(found, key)
                     score = f"{row['score']:.1f} [{row['score_low']:.1f}, {row['score_high']:.1f}]"
@@ -55,7 +58,7 @@ def build(
                         score += f" {change['difference']:+.1f} [{change['low']:+.1f}, {change['high']:+.1f}]"
                     cells.append(f"{score} ({row['tokens_per_forward']:.2f}{TIMES})")
                 lines.append([group, arm_label(experiment, arm), model_label(experiment, model), *cells])
-        groups.append(len(arms) * len(inputs.unique(rows, "model")))
+        groups.append(len(lines) - before)
     header = ["ablation", "arm", "model"]
     header += [benchmark_label(experiment, str(name), n) for name, n in counts.items()]
     caption = (
@@ -122,13 +125,13 @@ def _arms(chosen: Ablations) -> list[Arm]:
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: records.csv (and differences.csv) -> ablations.csv, .md, .tex, and .pdf and .png in --figures."""
     parser = command.parser(__doc__, records="records.csv of `python -m sbd collect`")
-    parser.add_argument("--differences", type=Path, help="CSV of `python -m paper_figures.collect_differences`")
+    parser.add_argument("--differences", type=Path, help="differences.csv of `python -m sbd collect`")
     parser.add_argument("--figures", type=Path, help="folder of the figure; default: --output")
     options = parser.parse_args(arguments)
-    experiment, figures = load(options.experiment)
-    chosen = required(figures.ablations, "ablations", options.experiment)
+    experiment = load_experiment(options.experiment)
+    chosen = command.required(experiment.figures.ablations, "ablations", options.experiment)
     records = inputs.read_records(options.records)
-    differences = read_differences(options.differences) if options.differences else None
+    differences = inputs.read_differences(options.differences) if options.differences else None
     table = build(experiment, records, chosen, differences, options.partial)
     paths = tables.write(options.output, "ablations", *table)
     with style.house_style():

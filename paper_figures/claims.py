@@ -20,11 +20,10 @@ import numpy as np
 import pandas as pd
 
 from paper_figures import command, inputs, tables
-from paper_figures.collect_differences import read_differences
 from paper_figures.labels import model_label
-from paper_figures.selection import Figures, load, required
 from sbd import roofline
-from sbd.config import Arm, Experiment
+from sbd.config import Experiment, load_experiment
+from sbd.selection import Arm, Figures
 from sbd.statistics import Interval
 
 MARGIN = 2.0
@@ -87,9 +86,19 @@ class Evidence:
     """The CSV files, looked up by arm."""
 
     experiment: Experiment
-    figures: Figures
     records: pd.DataFrame
     differences: pd.DataFrame
+
+    @property
+    def figures(self) -> Figures:
+        """What the experiment shows."""
+        return self.experiment.figures
+
+    def seeds(self, arm: Arm, baseline: Arm) -> Iterator[tuple[str, Arm, Arm]]:
+        """The two arms, and again for every seed that both of their runs were repeated with: each is a cell."""
+        for index, (one, two) in enumerate(self.experiment.seeds_of(arm.run, baseline.run)):
+            name = f", seed {index + 1}" if index else ""
+            yield name, Arm(run=one, decoder=arm.decoder), Arm(run=two, decoder=baseline.decoder)
 
     def places(self) -> Iterator[tuple[str, str, str]]:
         """(model, benchmark, how a cell is called)."""
@@ -131,18 +140,23 @@ def speed_up(evidence: Evidence) -> list[Cell]:
     for model, benchmark, where in evidence.places():
         if not (chosen and chosen.gamma_low):
             break
-        speed = evidence.speed(model, benchmark, chosen.gamma_low, chosen.baseline)
-        difference = evidence.difference(model, benchmark, chosen.gamma_low, chosen.baseline)
-        if speed and difference:
-            points = Quantity("difference", difference, -MARGIN)
-            cells.append(Cell(where, [Quantity("tokens per forward", speed, 3.0), points]))
+        for seed, arm, baseline in evidence.seeds(chosen.gamma_low, chosen.baseline):
+            speed = evidence.speed(model, benchmark, arm, baseline)
+            difference = evidence.difference(model, benchmark, arm, baseline)
+            if speed and difference:
+                points = Quantity("difference", difference, -MARGIN)
+                cells.append(Cell(where + seed, [Quantity("tokens per forward", speed, 3.0), points]))
     return cells
 
 
 def _differences(evidence: Evidence, arm: Arm | None, baseline: Arm | None, limit: float, at_least: bool) -> list[Cell]:
     if not (arm and baseline):
         return []
-    found = ((where, evidence.difference(m, b, arm, baseline)) for m, b, where in evidence.places())
+    found = (
+        (where + seed, evidence.difference(model, benchmark, one, two))
+        for model, benchmark, where in evidence.places()
+        for seed, one, two in evidence.seeds(arm, baseline)
+    )
     return [Cell(where, [Quantity("difference", d, limit, at_least)]) for where, d in found if d]
 
 
@@ -155,7 +169,9 @@ def quality_kept(evidence: Evidence) -> list[Cell]:
 def loss_needed(evidence: Evidence) -> list[Cell]:
     """Without the NTP loss the run loses at least 5 points."""
     chosen = evidence.figures.claims
-    return _differences(evidence, chosen.without_ntp_loss, chosen.sbd_ntp, -5.0, False) if chosen else []
+    if not chosen:
+        return []
+    return _differences(evidence, chosen.without_ntp_loss, chosen.with_ntp_loss or chosen.sbd_ntp, -5.0, False)
 
 
 def gap_closes(evidence: Evidence) -> list[Cell]:
@@ -288,9 +304,9 @@ def layout(claims: Sequence[Claim], scale: str) -> tuple[pd.DataFrame, tables.La
         evidence = "; ".join(f"{c.where}: {', '.join(q.text() for q in c.quantities)}" for c in claim.cells)
         rows.append([claim.name, claim.paper, claim.condition, evidence or "none", verdict(claim.cells)])
     caption = (
-        f"Scale {scale}; evidence of this run with 95% intervals over problems. Reproduced: in every cell the whole "
-        "interval of every quantity is on the claimed side. Trend only: the estimates are in more than half of them. "
-        "The verdict is computed, not written."
+        f"Scale {scale}; evidence of this run with 95% intervals over problems; a run that was repeated with another "
+        "seed is another cell. Reproduced: in every cell the whole interval of every quantity is on the "
+        "claimed side. Trend only: the estimates are in more than half of them. The verdict is computed, not written."
     )
     header = ["claim", "in the paper", "what must hold", "evidence", "verdict"]
     short = tables.Layout([*header[:3], header[4]], [[*row[:3], row[4]] for row in rows], caption, left=4)
@@ -302,13 +318,13 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     parser = command.parser(
         __doc__,
         records="records.csv of `python -m sbd collect`",
-        differences="CSV of `python -m paper_figures.collect_differences`",
+        differences="differences.csv of `python -m sbd collect`",
     )
     options = parser.parse_args(arguments)
-    experiment, figures = load(options.experiment)
-    required(figures.claims, "claims", options.experiment)
-    records, differences = inputs.read_records(options.records), read_differences(options.differences)
-    claims = build(Evidence(experiment, figures, records, differences))
+    experiment = load_experiment(options.experiment)
+    command.required(experiment.figures.claims, "claims", options.experiment)
+    records, differences = inputs.read_records(options.records), inputs.read_differences(options.differences)
+    claims = build(Evidence(experiment, records, differences))
     return tables.write(options.output, "claims", *layout(claims, experiment.scale))
 
 

@@ -6,8 +6,11 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from sbd.errors import UserError
+
+Section = TypeVar("Section")
 
 
 def parser(description: str | None, experiment: bool = True, **inputs: str) -> argparse.ArgumentParser:
@@ -34,6 +37,13 @@ def run(main: Callable[[], list[Path]]) -> None:
         raise SystemExit(2) from None
     for path in paths:
         print(path)
+
+
+def required(section: Section | None, name: str, path: str | Path) -> Section:
+    """The section of a figure. Raises UserError where the experiment has none."""
+    if section is None:
+        raise UserError(f"{path}: no figures.{name}; add it (see sbd/selection.py) to draw this")
+    return section
 
 
 def partial_warning(missing: list[str]) -> str | None:

@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 from paper_figures import command, inputs, pareto, style
 from paper_figures.curves import star_look
 from paper_figures.labels import TIMES, benchmark_label, model_label
-from paper_figures.selection import load
-from sbd.config import Arm, Experiment
+from sbd.config import Experiment, load_experiment
+from sbd.selection import Arm
 
 REPORTED_NAMES = {"llama-3.1-8b": "Llama-3.1 8B", "qwen-3-8b": "Qwen-3 8B"}
 
@@ -86,8 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     )
     parser.add_argument("--benchmark", help="the benchmark to show; default: figures.figure1, or the first one")
     options = parser.parse_args(arguments)
-    experiment, figures = load(options.experiment)
-    chosen = figures.figure1.benchmark if figures.figure1 else next(iter(experiment.benchmarks))
+    experiment = load_experiment(options.experiment)
+    section = experiment.figures.figure1
+    chosen = section.benchmark if section else next(iter(experiment.benchmarks))
     reported = inputs.read_csv(
         options.reported / "figure1.csv",
         ["model", "training_loss", "sampling", "speedup_nfe", "accuracy_percent"],

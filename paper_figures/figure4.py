@@ -11,11 +11,11 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from paper_figures import command, inputs, style
-from paper_figures.collect_metrics import COLUMNS
 from paper_figures.labels import model_label, run_label
-from paper_figures.selection import Figure4, load, required
-from sbd.config import Experiment
+from sbd import columns
+from sbd.config import Experiment, load_experiment
 from sbd.errors import UserError
+from sbd.selection import Figure4
 
 WINDOWS = 40
 """A line is a running mean over one fortieth of the logged steps."""
@@ -24,9 +24,14 @@ WINDOWS = 40
 def draw(experiment: Experiment, metrics: pd.DataFrame, chosen: Figure4, partial: bool = False) -> Figure:
     """One panel per model, one line per run."""
     looks = style.looks(chosen.runs)
-    figure, panels = plt.subplots(1, len(experiment.models), figsize=(style.PAGE, 2.9), squeeze=False, sharey=True)
+    # A model that only some of the runs are trained for would show half of the comparison.
+    models = [m for m in experiment.models if all(m in experiment.models_of(run) for run in chosen.runs)]
+    if not models:
+        raise UserError("no model is trained in all runs of figures.figure4; see `models` of those runs")
+    size = (style.PAGE if len(models) > 1 else style.COLUMN, 2.9)
+    figure, panels = plt.subplots(1, len(models), figsize=size, squeeze=False, sharey=True)
     missing, window = [], 1
-    for axes, model in zip(panels.flat, experiment.models, strict=True):
+    for axes, model in zip(panels.flat, models, strict=True):
         for run in chosen.runs:
             part = inputs.where(metrics, model=model, run=run)
             if part.empty:
@@ -39,12 +44,10 @@ def draw(experiment: Experiment, metrics: pd.DataFrame, chosen: Figure4, partial
         axes.set_title(model_label(experiment, model))
         axes.set_xlabel("training step")
     if missing and not partial:
-        raise UserError(
-            f"no training losses of {missing[0]}; train it and run `python -m paper_figures.collect_metrics`"
-        )
+        raise UserError(f"no training losses of {missing[0]}; train it and {inputs.COLLECT}")
     panels[0, 0].set_ylabel("next-token loss (nats per token)")
     handles = next(axes.get_legend_handles_labels() for axes in panels.flat if axes.lines)
-    figure.legend(*handles, loc="outside upper center", ncols=min(4, len(chosen.runs)))
+    figure.legend(*handles, loc="outside upper center", ncols=min(4 if len(models) > 1 else 2, len(chosen.runs)))
     text = (
         f"scale {experiment.scale}; loss on the training data, running mean over {window} logged steps; one seed a run"
     )
@@ -58,13 +61,12 @@ def _smooth(values: np.ndarray, window: int) -> np.ndarray:
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: metrics.csv -> figure4.pdf and .png."""
-    parser = command.parser(__doc__, metrics="CSV of `python -m paper_figures.collect_metrics`")
+    parser = command.parser(__doc__, metrics="metrics.csv of `python -m sbd collect`")
     options = parser.parse_args(arguments)
-    experiment, figures = load(options.experiment)
-    how = "run `python -m paper_figures.collect_metrics`"
-    metrics = inputs.read_csv(options.metrics, COLUMNS, ["model", "run"], how, empty=["block_loss"])
+    experiment = load_experiment(options.experiment)
+    metrics = inputs.read_csv(options.metrics, columns.METRICS, ["model", "run"], inputs.COLLECT, empty=["block_loss"])
     with style.house_style():
-        chosen = required(figures.figure4, "figure4", options.experiment)
+        chosen = command.required(experiment.figures.figure4, "figure4", options.experiment)
         return style.save(draw(experiment, metrics, chosen, options.partial), options.output, "figure4")
 
 

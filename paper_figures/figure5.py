@@ -10,18 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from paper_figures import command, inputs, style
+from paper_figures import beside, command, inputs, style
 from paper_figures.curves import Marks, curve, star, star_look
-from paper_figures.labels import benchmark_label, model_label, number, strength
-from paper_figures.selection import Figure5, load, required
-from sbd.config import Arm, Experiment
-
-REPORTED_NAMES = {"humaneval": "HumanEval", "gsm8k": "GSM8K"}
+from paper_figures.labels import number, strength
+from sbd.config import Experiment
+from sbd.selection import Arm, Figure5
 
 
 def draw(
@@ -31,44 +28,26 @@ def draw(
     arms = [Arm(run=length.baseline, decoder=chosen.baseline_decoder) for length in chosen.lengths]
     arms += [Arm(run=length.run, decoder=name) for length in chosen.lengths for name in chosen.decoders]
     rows, missing = inputs.rows_of(records, experiment, arms, partial)
-    benchmarks = inputs.unique(rows, "benchmark")
-    models = inputs.unique(rows, "model")
-    names = inputs.unique(reported, "benchmark")
-    measured = [(model, benchmark) for benchmark in benchmarks for model in models]
-    columns = max(len(names), min(2, len(measured)))
-    height = -(-len(measured) // columns)
-    figure, panels = plt.subplots(height + 1, columns, figsize=(style.PAGE, 2.6 * (height + 1) + 0.3), squeeze=False)
+    page = beside.page(experiment, rows, reported, height=2.6)
     every = []
-    for axes, (model, benchmark) in zip(panels[:height].flat, measured, strict=False):
-        part = inputs.where(rows, model=model, benchmark=benchmark)
+    for axes, part in page.measured:
         every.append((axes, _measured(axes, experiment, part.set_index(["run", "decoder"]), chosen)))
-        title = f"{benchmark_label(experiment, benchmark, int(part['n'].iloc[0]))}, {model_label(experiment, model)}"
-        axes.set_title(title)
-    for axes in panels[:height].flat[len(measured) :]:
-        axes.axis("off")
-    for axes, name in zip(panels[height], names, strict=False):
-        every.append((axes, _reported(axes, inputs.where(reported, benchmark=name))))
+    for axes, part in page.reported:
+        every.append((axes, _reported(axes, part)))
         axes.legend(loc="lower right", title="its training steps", title_fontsize=7)
-        axes.set_title(f"reported by the paper: {REPORTED_NAMES.get(name, name)}, 3B")
-    for axes in panels[height][len(names) :]:
-        axes.axis("off")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("score (%)")
-    for axes, _ in every:
-        axes.set_xlabel("forward passes per problem" if axes in panels[height] else "")
     looks = style.looks(length.label for length in chosen.lengths)
     handles = [Line2D([], [], **look, label=f"{label} steps") for label, look in looks.items()]
     handles.append(Line2D([], [], **star_look("#404040"), label="next-token twin, decoded one by one"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
+    page.figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
     style.note(
-        figure,
+        page.figure,
         f"scale {experiment.scale}; bars: 95% intervals over problems; small numbers: "
         r"$\gamma$. The paper counts passes over 1024 tokens without early stop, we count to the end of each solution",
         command.partial_warning(missing),
     )
     for axes, marks in every:
         marks.place(axes)
-    return figure
+    return page.figure
 
 
 def _measured(axes: Axes, experiment: Experiment, rows: pd.DataFrame, chosen: Figure5) -> Marks:
@@ -113,22 +92,8 @@ def _reported(axes: Axes, reported: pd.DataFrame) -> Marks:
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: records.csv and the reported points -> figure5.pdf and .png."""
-    parser = command.parser(
-        __doc__, records="records.csv of `python -m sbd collect`", reported="folder of the paper's numbers"
-    )
-    options = parser.parse_args(arguments)
-    experiment, figures = load(options.experiment)
-    reported = inputs.read_csv(
-        options.reported / "figure5.csv",
-        ["benchmark", "iterations", "sampler", "gamma", "mean_nfe", "accuracy_percent"],
-        ["benchmark", "iterations", "sampler"],
-        "take it from experiments/reported/",
-        empty=["gamma"],
-    )
-    with style.house_style():
-        chosen = required(figures.figure5, "figure5", options.experiment)
-        figure = draw(experiment, inputs.read_records(options.records), reported, chosen, options.partial)
-        return style.save(figure, options.output, "figure5")
+    text = ["benchmark", "iterations", "sampler"]
+    return beside.main("figure5", __doc__, lambda e: e.figures.figure5, draw, text, ["gamma"], arguments)
 
 
 if __name__ == "__main__":

@@ -9,31 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sbd.config import Arm, Experiment
+from sbd import columns
+from sbd.config import Experiment
 from sbd.errors import UserError
+from sbd.selection import Arm
 
-KEY = ["model", "run", "decoder", "benchmark"]
-COLUMNS = [
-    *KEY,
-    "n",
-    "score",
-    "score_low",
-    "score_high",
-    "tokens_per_forward",
-    "tokens",
-    "forward_passes",
-    "prefill_passes",
-    "seconds",
-    "tokens_per_second",
-]
-"""Of records.csv and table1.csv. Scores in percent; low and high are the 95% interval over problems."""
+KEY = list(columns.JOB)
+COLUMNS = list(columns.RECORDS)
+COLLECT = "run `python -m sbd collect`"
 SPEEDS = ["tokens_per_forward", "tokens_per_second"]
 
 
 def read_csv(
-    path: str | Path, columns: Sequence[str], text: Sequence[str], how: str, empty: Sequence[str] = ()
+    path: str | Path, names: Sequence[str], text: Sequence[str], how: str, empty: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """A CSV file with at least ``columns``; those not in ``text`` are finite numbers. Raises UserError.
+    """A CSV file with at least the columns ``names``; those not in ``text`` are finite numbers. Raises UserError.
 
     how: what to run to get the file, for the error message. empty: columns that may have empty fields (NaN).
     """
@@ -44,9 +34,9 @@ def read_csv(
         raise UserError(f"no such file: {path}; {how}") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a CSV file ({' '.join(str(error).split())}); {how}") from None
-    if missing := [name for name in columns if name not in frame.columns]:
+    if missing := [name for name in names if name not in frame.columns]:
         raise UserError(f"{path}: column {', '.join(missing)} is missing; {how}")
-    for name in columns:
+    for name in names:
         blank = frame[name].isna().to_numpy() if name in empty else np.zeros(len(frame), bool)
         if name not in text:
             frame[name] = pd.to_numeric(frame[name], errors="coerce")
@@ -62,7 +52,7 @@ def read_records(path: str | Path) -> pd.DataFrame:
 
     A likelihood task generates nothing, so its tokens per forward and per second are NaN.
     """
-    frame = read_csv(path, COLUMNS, KEY, "run `python -m sbd collect`", empty=SPEEDS)
+    frame = read_csv(path, COLUMNS, KEY, COLLECT, empty=SPEEDS)
     frame["n"] = frame["n"].astype(int)
 
     def refuse(bad: np.ndarray, what: str) -> None:
@@ -81,6 +71,15 @@ def read_records(path: str | Path) -> pd.DataFrame:
     )
     refuse(speed <= 0, "tokens per forward of zero or less")
     return frame
+
+
+def read_differences(path: str | Path) -> pd.DataFrame:
+    """The rows of ``differences.csv``, indexed by the pair that each compares. Raises UserError."""
+    pair, speed = list(columns.PAIR), list(columns.SPEED)
+    frame = read_csv(path, columns.DIFFERENCES, pair, COLLECT, empty=[*speed, "p_value"])
+    if frame.duplicated(pair).any():
+        raise UserError(f"{path}: two rows of one pair; {COLLECT}")
+    return frame.set_index(pair)
 
 
 def rows_of(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 
-from sbd.config import Arm, DecoderConfig, Experiment
+from sbd.config import DecoderConfig, Experiment
+from sbd.selection import Arm
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 GAMMA = "\N{GREEK SMALL LETTER GAMMA}"

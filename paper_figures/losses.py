@@ -14,10 +14,9 @@ import pandas as pd
 
 from paper_figures import command, tables
 from paper_figures.labels import ABSENT, model_label, run_label
+from sbd import columns
 from sbd.config import Experiment, load_experiment
 from sbd.errors import UserError
-
-COLUMNS = ["model", "run", "parameters", "steps", "ntp_loss", "ntp_tokens", "block_loss", "block_tokens"]
 
 
 def build(experiment: Experiment, losses: pd.DataFrame) -> tables.Layout:
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     if not options.losses.is_file():
         raise UserError(f"no such file: {options.losses}; run `python -m sbd collect` first")
     losses = pd.read_csv(options.losses)
-    if missing := [name for name in COLUMNS if name not in losses]:
+    if missing := [name for name in columns.LOSSES if name not in losses]:
         raise UserError(f"{options.losses} lacks the columns {', '.join(missing)}; run `python -m sbd collect` again")
     text = build(load_experiment(options.experiment), losses)
     return tables.write(options.output, "losses", losses, text)

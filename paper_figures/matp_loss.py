@@ -16,11 +16,9 @@ from matplotlib.figure import Figure
 
 from paper_figures import command, inputs, style
 from paper_figures.labels import model_label, run_label
-from paper_figures.selection import load
-from sbd.config import Experiment
+from sbd import columns
+from sbd.config import Experiment, load_experiment
 from sbd.errors import UserError
-
-COLUMNS = ["model", "run", "position", "mask_rate", "loss", "count"]
 
 
 def average(frame: pd.DataFrame, by: str) -> tuple[np.ndarray, np.ndarray]:
@@ -54,9 +52,9 @@ def draw(experiment: Experiment, losses: pd.DataFrame) -> Figure:
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: the losses -> matp_loss.pdf and .png."""
-    options = command.parser(__doc__, losses="CSV of masked-token losses").parse_args(arguments)
-    experiment, _ = load(options.experiment)
-    losses = inputs.read_csv(options.losses, COLUMNS, ["model", "run"], "measure the losses again")
+    options = command.parser(__doc__, losses="matp_loss.csv of `python -m sbd collect`").parse_args(arguments)
+    experiment = load_experiment(options.experiment)
+    losses = inputs.read_csv(options.losses, columns.MASKED_LOSS, ["model", "run"], inputs.COLLECT)
     with style.house_style():
         return style.save(draw(experiment, losses), options.output, "matp_loss")
 

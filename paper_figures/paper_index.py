@@ -1,54 +1,75 @@
-"""Which command makes which table or figure of the paper, from which files: writes ``docs/paper_index.md``."""
+"""Every table and figure with its command, its inputs and its files: what the workflow runs and the index lists.
+
+Run as a module it writes ``docs/paper_index.md``. Nothing here imports pandas or matplotlib: every job reads it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paper_figures import command
+from sbd.config import Experiment
 from sbd.files import write_text
 
-RECORDS = "records.csv"
-DIFFERENCES = "differences.csv"
-METRICS = "metrics.csv"
-LOSSES = "matp_loss.csv"
-HELD_OUT = "losses.csv"
-COLLECTED = (RECORDS, DIFFERENCES, METRICS, LOSSES, HELD_OUT)
-REPORTED = "experiments/reported"
+RECORDS = ("records", "records.csv")
+DIFFERENCES = ("differences", "differences.csv")
+MACHINE = ("machine", "machine.csv")
+REPORTED = ("reported", "experiments/reported")
+STYLE = "paper_figures/sbd-style.mplstyle"
+CLAIMS, TABLES, FIGURES, OWN = "1 Claims", "2 Tables of the paper", "3 Figures of the paper", "4 Not in the paper"
+"""Categories of the report, which it sorts by name."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A table or figure. inputs: option and file, those without a slash below results/{scale}/."""
+    """A table or figure.
+
+    inputs: option and file, those without a slash in the folder of the scale. outputs: names of files. section: the key
+    of ``figures`` without which it is not drawn, None for what is always drawn.
+    """
 
     paper: str
     module: str
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[str, ...]
+    category: str
+    section: str | None = None
     experiment: bool = True
 
-    def command(self, scale: str) -> str:
+    def reads(self, folder: Path) -> list[str]:
+        """The files it is made of, from the CSV files in ``folder``."""
+        paths = [collected(file, folder) for _, file in self.inputs]
+        files = [str(f) for path in paths for f in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
+        return [*files, STYLE] if any(name.endswith(".pdf") for name in self.outputs) else files
+
+    def writes(self, folder: Path) -> list[str]:
+        """Its files: figures and tables in folders of their own below ``folder``."""
+        return [str(placed(name, folder)) for name in self.outputs]
+
+    def arguments(self, experiment: str, source: Path, target: Path) -> list[str]:
+        """Of its module: from the CSV files in ``source`` to files below ``target``."""
+        words = ["--experiment", experiment] if self.experiment else []
+        words += [word for name, file in self.inputs for word in (f"--{name}", str(collected(file, source)))]
+        folders = list(dict.fromkeys(str(placed(name, target).parent) for name in self.outputs))
+        return [*words, "--output", folders[0], *(["--figures", folders[1]] if len(folders) > 1 else [])]
+
+    def command(self, experiment: str, source: Path, target: Path) -> str:
         """The command line, from the root of the repository."""
-        parts = [f"python -m paper_figures.{self.module}"]
-        parts += [f"--experiment experiments/{scale}.yaml"] if self.experiment else []
-        parts += [f"--{name} {place(file, scale)}" for name, file in self.inputs]
-        tables = [name for name in self.outputs if not name.endswith((".pdf", ".png"))]
-        if tables and len(tables) < len(self.outputs):
-            parts.append(f"--figures results/{scale}/figures")
-        first = place(self.outputs[0], scale)
-        return " ".join([*parts, f"--output {first if self.module.startswith('collect') else first.parent}"])
+        return shlex.join(["python", "-m", f"paper_figures.{self.module}", *self.arguments(experiment, source, target)])
 
 
-def place(name: str, scale: str) -> Path:
-    """Where a file lies: figures and tables in their folders, what is collected beside them."""
-    if "/" in name:
-        return Path(name)
-    folder = Path("results", scale)
-    if name.endswith((".pdf", ".png")):
-        return folder / "figures" / name
-    return folder / name if name in COLLECTED else folder / "tables" / name
+def collected(name: str, folder: Path) -> Path:
+    """Where an input lies: what ``sbd collect`` wrote in the folder of the scale, or a path of the repository."""
+    return Path(name) if "/" in name else folder / name
+
+
+def placed(name: str, folder: Path) -> Path:
+    """Where an output goes."""
+    return folder / ("figures" if name.endswith((".pdf", ".png")) else "tables") / name
 
 
 def _figure(*names: str) -> tuple[str, ...]:
@@ -59,65 +80,74 @@ def _table(*names: str) -> tuple[str, ...]:
     return tuple(f"{name}{suffix}" for name in names for suffix in (".csv", ".md", ".tex"))
 
 
-_RECORDS, _REPORTED = ("records", RECORDS), ("reported", REPORTED)
-_DIFFERENCES = ("differences", DIFFERENCES)
 ENTRIES = (
-    Entry("inputs: losses of training", "collect_metrics", (), (METRICS,)),
-    Entry("inputs: paired differences", "collect_differences", (), (DIFFERENCES,)),
-    Entry("claims", "claims", (_RECORDS, _DIFFERENCES), _table("claims")),
-    Entry("table 1", "table1", (_RECORDS,), _table("table1")),
-    Entry("table 2", "table2", (_RECORDS, _DIFFERENCES), _table("table2")),
+    Entry("claims", "claims", (RECORDS, DIFFERENCES), _table("claims"), CLAIMS, "claims"),
+    Entry("table 1", "table1", (RECORDS,), _table("table1"), TABLES),
+    Entry("table 2", "table2", (RECORDS, DIFFERENCES), _table("table2"), TABLES, "table2"),
     Entry(
         "tables 3 and 4",
         "tables3_4",
-        (_REPORTED,),
+        (REPORTED, MACHINE),
         _table("table3", "table3_corrected", "table4", "table4_corrected"),
+        TABLES,
+        "tables3_4",
         experiment=False,
     ),
-    Entry("figure 1", "figure1", (_RECORDS, _REPORTED), _figure("figure1")),
-    Entry("figure 4", "figure4", (("metrics", METRICS),), _figure("figure4")),
-    Entry("figure 5", "figure5", (_RECORDS, _REPORTED), _figure("figure5")),
-    Entry("figures 12 and 13", "figures12_13", (_RECORDS, _REPORTED), _figure("figures12_13")),
-    Entry("not in the paper: accuracy against speed", "pareto", (_RECORDS,), _figure("pareto")),
-    Entry("not in the paper: wall-clock time", "wall_clock", (_RECORDS,), _figure("wall_clock")),
-    Entry("not in the paper: held-out losses", "losses", (("losses", HELD_OUT),), _table("losses")),
-    Entry("not in the paper: masked-token loss", "matp_loss", (("losses", LOSSES),), _figure("matp_loss")),
+    Entry("figure 1", "figure1", (RECORDS, REPORTED), _figure("figure1"), FIGURES, "figure1"),
+    Entry("figure 4", "figure4", (("metrics", "metrics.csv"),), _figure("figure4"), FIGURES, "figure4"),
+    Entry("figure 5", "figure5", (RECORDS, REPORTED), _figure("figure5"), FIGURES, "figure5"),
+    Entry("figures 12 and 13", "figures12_13", (RECORDS, REPORTED), _figure("figures12_13"), FIGURES, "figures12_13"),
+    Entry("accuracy against speed", "pareto", (RECORDS,), _figure("pareto"), OWN),
+    Entry("held-out losses", "losses", (("losses", "losses.csv"),), _table("losses"), OWN),
+    Entry("wall-clock time", "wall_clock", (RECORDS, MACHINE), _figure("wall_clock"), OWN, "wall_clock"),
+    Entry("masked-token loss", "matp_loss", (("losses", "matp_loss.csv"),), _figure("matp_loss"), OWN, "matp_loss"),
     Entry(
-        "not in the paper: ablations",
         "ablations",
-        (_RECORDS, _DIFFERENCES),
+        "ablations",
+        (RECORDS, DIFFERENCES),
         (*_table("ablations"), *_figure("ablations")),
+        OWN,
+        "ablations",
     ),
+    Entry("seeds", "seeds", (RECORDS, DIFFERENCES), _table("seeds"), OWN, "seeds"),
 )
 """Figures 2, 3 and 6 to 11 of the paper are drawings and code, tables 3 and 4 are calculations."""
 
 
+def drawn(experiment: Experiment) -> list[Entry]:
+    """The tables and figures that an experiment asks for."""
+    return [e for e in ENTRIES if e.section is None or getattr(experiment.figures, e.section) is not None]
+
+
 def page(scale: str) -> str:
-    """The text of docs/paper_index.md."""
+    """``docs/paper_index.md``."""
+    experiment, folder = f"experiments/{scale}.yaml", Path("results", scale)
     lines = [
         "# From the paper's tables and figures to commands and files",
         "",
         "Generated by `python -m paper_figures.paper_index`. Commands run from the root of the repository; another "
-        "scale has another experiment file and folder. `records.csv` and `losses.csv` come from `python -m sbd "
-        "collect`. Figures 2, 3 and 6 to 11 of the paper are drawings and listings of code; what is wrong with them "
-        "stands in `docs/errata.md`.",
+        "scale has another experiment file and folder. What is in `results/SCALE/` and not drawn comes from `python -m "
+        "sbd collect`, `machine.csv` from `python -m sbd.roofline`. `snakemake figures` draws all of it from "
+        "`results/reference/`. Figures 2, 3 and 6 to 11 of the paper are drawings and listings of code; what is wrong "
+        "with them stands in `docs/errata.md`.",
         "",
         "| of the paper | files | inputs |",
         "| --- | --- | --- |",
     ]
     for entry in ENTRIES:
-        files = ", ".join(f"`{place(name, scale)}`" for name in entry.outputs)
-        inputs = ", ".join(f"`{place(file, scale)}`" for _, file in entry.inputs)
-        lines.append(f"| {entry.paper} | {files} | {inputs or 'the folders of the runs'} |")
+        files = ", ".join(f"`{path}`" for path in entry.writes(folder))
+        inputs = ", ".join(f"`{collected(file, folder)}`" for _, file in entry.inputs)
+        name = f"not in the paper: {entry.paper}" if entry.category == OWN else entry.paper
+        lines.append(f"| {name} | {files} | {inputs} |")
     lines += ["", "## Commands", "```"]
-    lines += [entry.command(scale) for entry in ENTRIES]
+    lines += [entry.command(experiment, folder, folder) for entry in ENTRIES]
     return "\n".join([*lines, "```", ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: write the page."""
     parser = argparse.ArgumentParser(description="Write the index of tables and figures.")
-    parser.add_argument("--scale", default="tiny")
+    parser.add_argument("--scale", default="paper-tiny")
     parser.add_argument("--output", type=Path, default=Path("docs/paper_index.md"))
     options = parser.parse_args(arguments)
     write_text(options.output, page(options.scale))

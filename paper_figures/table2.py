@@ -12,10 +12,9 @@ from pathlib import Path
 import pandas as pd
 
 from paper_figures import command, inputs, tables
-from paper_figures.collect_differences import read_differences
 from paper_figures.labels import ABSENT, benchmark_label, model_label, run_label
-from paper_figures.selection import Table2, load, required
-from sbd.config import Arm, Experiment
+from sbd.config import Experiment, load_experiment
+from sbd.selection import Arm, Table2
 
 
 def build(
@@ -85,11 +84,11 @@ def _interval(differences: pd.DataFrame | None, chosen: Table2, model: str, run:
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: records.csv (and differences.csv) -> table2.csv, .md and .tex."""
     parser = command.parser(__doc__, records="records.csv of `python -m sbd collect`")
-    parser.add_argument("--differences", type=Path, help="CSV of `python -m paper_figures.collect_differences`")
+    parser.add_argument("--differences", type=Path, help="differences.csv of `python -m sbd collect`")
     options = parser.parse_args(arguments)
-    experiment, figures = load(options.experiment)
-    chosen = required(figures.table2, "table2", options.experiment)
-    differences = read_differences(options.differences) if options.differences else None
+    experiment = load_experiment(options.experiment)
+    chosen = command.required(experiment.figures.table2, "table2", options.experiment)
+    differences = inputs.read_differences(options.differences) if options.differences else None
     records = inputs.read_records(options.records)
     frame, text, paper = build(experiment, records, chosen, differences, options.partial)
     return tables.write(options.output, "table2", frame.loc[:, inputs.COLUMNS], text, paper)

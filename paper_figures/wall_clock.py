@@ -21,9 +21,10 @@ from paper_figures import command, inputs, pareto, style
 from paper_figures.curves import Marks, curve
 from paper_figures.labels import benchmark_label, model_label, number, strength
 from sbd import roofline
-from sbd.config import Arm, Experiment, load_experiment
+from sbd.config import Experiment, load_experiment
 from sbd.errors import UserError
 from sbd.roofline import Hardware, Roofline
+from sbd.selection import Arm
 
 
 def draw(

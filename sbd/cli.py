@@ -63,7 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     verb("prepare", _prepare, "train or load the tokenizer and pack the training and validation rows")
     train = verb("train", _train, "train a run of a model, or go on where it was stopped")
     evaluate = verb("evaluate", _evaluate, "generate and score a benchmark with a trained run and a decoder")
-    for added in (train, evaluate):
+    masked = verb("masked-loss", _masked_loss, "measure the masked-token loss by slot of the block and by mask rate")
+    for added in (train, evaluate, masked):
         added.add_argument("--model", required=True, help="a model of the experiment")
         added.add_argument("--run", required=True, help="a run of the experiment")
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
@@ -153,6 +154,15 @@ def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
     from sbd.steps import evaluate
 
     evaluate.run(experiment, options.model, options.run, options.decoder, options.benchmark)
+
+
+def _masked_loss(experiment: Experiment, options: argparse.Namespace) -> None:
+    _known(options, "model", experiment.models)
+    _known(options, "run", experiment.runs)
+    _set_threads(options.threads)
+    from sbd.steps import masked_loss
+
+    masked_loss.run(experiment, options.model, options.run)
 
 
 def _collect(experiment: Experiment, options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,6 @@ import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PositiveFloat,
     PositiveInt,
@@ -24,10 +24,9 @@ from pydantic import (
     model_validator,
 )
 
+from sbd import selection
 from sbd.errors import UserError
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-"""Part of a path and a wildcard of the workflow."""
+from sbd.selection import Arm, Figures, Name, Strict
 
 
 def _unlimited(value: Any) -> Any:
@@ -36,12 +35,6 @@ def _unlimited(value: Any) -> Any:
 
 Gamma = Annotated[float, BeforeValidator(_unlimited), Field(ge=0)]
 BlockSize = PositiveInt | tuple[PositiveInt, PositiveInt]
-
-
-class Strict(BaseModel):
-    """Unknown keys are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class TokenizerConfig(Strict):
@@ -108,9 +101,15 @@ class ModelConfig(Strict):
 
 
 class RunConfig(Strict):
-    """One training run; see sbd.training.TrainingSettings and sbd.batching.Noise. Rows hold clean tokens."""
+    """One training run; see sbd.training.TrainingSettings and sbd.batching.Noise. Rows hold clean tokens.
+
+    models: those it is trained for, all if left out. repeats: the run that this one is a repetition of, with another
+    seed; whatever the file does not say is as in that run.
+    """
 
     parent: Name | None = None
+    models: list[Name] | None = None
+    repeats: Name | None = None
     objective: Literal["ntp", "sbd", "sdlm"]
     steps: PositiveInt
     batch_rows: PositiveInt
@@ -202,14 +201,6 @@ class EvaluationConfig(Strict):
     models: list[Name] | None = None
 
 
-class Arm(Strict):
-    """A line of a table: a run decoded in some way."""
-
-    run: Name
-    decoder: Name
-    label: str | None = None
-
-
 class Table1Config(Strict):
     """The rows of table 1; the first is the baseline of the paired differences."""
 
@@ -224,9 +215,14 @@ class ParetoConfig(Strict):
 
 
 class Experiment(Strict):
-    """An experiment file. All names of models, runs, decoders, benchmarks and sources are free."""
+    """An experiment file. All names of models, runs, decoders, benchmarks and sources are free.
+
+    shares: an experiment (the file of that name beside this one) whose data, models and records this one uses and adds
+    to, so that nothing is trained twice; tables and figures stay apart.
+    """
 
     scale: Name
+    shares: Name | None = None
     seed: int = Field(0, ge=0)
     tokenizer: TokenizerConfig
     data: DataConfig
@@ -237,23 +233,38 @@ class Experiment(Strict):
     evaluations: list[EvaluationConfig]
     table1: Table1Config
     pareto: ParetoConfig
+    figures: Figures = Figures()
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Experiment:
         for name, run in self.runs.items():
             _known(run.parent, self.runs, f"runs.{name}.parent")
+            for model in run.models or []:
+                _known(model, self.models, f"runs.{name}.models")
+            if run.repeats is not None:
+                self._check_repetition(name, run, run.repeats)
             seen, parent = {name}, run.parent
             while parent is not None:
                 if parent in seen:
                     raise ValueError(f"runs.{name}.parent: the parents form a circle through {parent!r}")
                 seen.add(parent)
                 parent = self.runs[parent].parent
+            if run.parent and (lost := set(self.models_of(name)) - set(self.models_of(run.parent))):
+                raise ValueError(
+                    f"runs.{name}.models: {run.parent!r}, its parent, is not trained for {', '.join(sorted(lost))}"
+                )
         for name, benchmark in self.benchmarks.items():
             _known(benchmark.source, self.data.sources, f"benchmarks.{name}.source")
         for index, evaluation in enumerate(self.evaluations):
             for kind in ("runs", "decoders", "benchmarks", "models"):
                 for name in getattr(evaluation, kind) or []:
                     _known(name, getattr(self, kind), f"evaluations.{index}.{kind}")
+        for index, evaluation in enumerate(self.evaluations):
+            for run in evaluation.runs:
+                if lost := set(evaluation.models or []) - set(self.models_of(run)):
+                    raise ValueError(
+                        f"evaluations.{index}.models: run {run!r} is not trained for {', '.join(sorted(lost))}"
+                    )
         evaluated = {(run, decoder) for _, run, decoder, _ in self.jobs()}
         arms = [("table1.rows", arm) for arm in self.table1.rows] + [
             ("pareto.references", a) for a in self.pareto.references
@@ -266,7 +277,21 @@ class Experiment(Strict):
                 raise ValueError(
                     f"{where}: run {arm.run!r} with decoder {arm.decoder!r} is not among the evaluations; add it there"
                 )
+        known = {"runs": self.runs, "decoders": self.decoders, "benchmarks": self.benchmarks}
+        selection.check(self.figures, known, evaluated)
         return self
+
+    def _check_repetition(self, name: str, run: RunConfig, of: str) -> None:
+        _known(of, self.runs, f"runs.{name}.repeats")
+        original = self.runs[of]
+        if original.repeats is not None:
+            raise ValueError(f"runs.{name}.repeats: {of!r} repeats {original.repeats!r} itself; name that one")
+        free = {"repeats", "seed", "data_seed", *_CHANGES_NOTHING}
+        other = sorted(key for key in RunConfig.model_fields if getattr(run, key) != getattr(original, key))
+        if wrong := [key for key in other if key not in free]:
+            raise ValueError(f"runs.{name}: a repetition of {of!r} may differ in seeds only, not in {', '.join(wrong)}")
+        if (run.seed, run.data_seed) == (original.seed, original.data_seed):
+            raise ValueError(f"runs.{name}: a repetition of {of!r} needs another seed or data_seed")
 
     def jobs(self) -> list[tuple[str, str, str, str]]:
         """The evaluations as (model, run, decoder, benchmark), each once, in the order of the file."""
@@ -275,31 +300,81 @@ class Experiment(Strict):
             for evaluation in self.evaluations
             for model in evaluation.models or self.models
             for run in evaluation.runs
+            if model in self.models_of(run)
             for decoder in evaluation.decoders
             for benchmark in evaluation.benchmarks or self.benchmarks
         }
         return list(found)
 
+    def models_of(self, run: str) -> list[str]:
+        """The models that a run is trained for."""
+        return self.runs[run].models or list(self.models)
+
+    def trainings(self) -> list[tuple[str, str]]:
+        """All trainings as (model, run)."""
+        return [(model, run) for model in self.models for run in self.runs if model in self.models_of(run)]
+
+    def collected(self) -> list[str]:
+        """The CSV files that ``collect`` writes to the folder of the scale."""
+        names = ["records.csv", "losses.csv", "metrics.csv", "differences.csv"]
+        return [*names, "matp_loss.csv"] if self.figures.matp_loss else names
+
+    def shown_in(self, section: str) -> tuple[list[str], list[str]]:
+        """The runs and decoders that a section of ``figures`` (or table1, pareto, losses) shows."""
+        arms = {"table1": self.table1.rows, "pareto": [*chain(*self.pareto.curves.values()), *self.pareto.references]}
+        arms["figure1"] = arms["wall_clock"] = arms["pareto"]
+        found = arms.get(section) or [arm for name, arm in selection.arms_of(self.figures) if name == section]
+        chosen = getattr(self.figures, section, None)
+        runs = [arm.run for arm in found] or list(getattr(chosen, "runs", self.runs if section == "losses" else []))
+        return list(dict.fromkeys(runs)), list(dict.fromkeys(arm.decoder for arm in found))
+
+    def masked_losses(self) -> list[tuple[str, str]]:
+        """What the figure of the masked-token loss shows, as (model, run)."""
+        wanted = self.figures.matp_loss.runs if self.figures.matp_loss else []
+        return [(model, run) for model, run in self.trainings() if run in wanted]
+
+    def seeds_of(self, *runs: str) -> list[tuple[str, ...]]:
+        """The runs themselves, and their repetitions: those that all of ``runs`` have with the same seeds."""
+        repeated: dict[tuple[int, int], dict[str, str]] = {}
+        for name, run in self.runs.items():
+            if run.repeats in runs:
+                repeated.setdefault((run.seed, run.data_seed), {})[run.repeats] = name
+        return [runs, *(tuple(r[run] for run in runs) for r in repeated.values() if set(runs) <= set(r))]
+
     @property
     def folder(self) -> Path:
-        """Where the results of this scale go, below the working directory."""
+        """Where tables and figures of this scale go, below the working directory."""
         return Path("results") / self.scale
+
+    @property
+    def work_scale(self) -> str:
+        """The scale that data, models and records belong to."""
+        return self.shares or self.scale
+
+    @property
+    def work_folder(self) -> Path:
+        """Where data, models and records are."""
+        return Path("results") / self.work_scale
 
     def source_file(self, source: str, split: str) -> Path:
         """The problems of a source and split."""
-        return self.folder / "data" / source / f"{split}.jsonl"
+        return self.work_folder / "data" / source / f"{split}.jsonl"
 
     def data_folder(self, split: str) -> Path:
         """The packed rows of a split, over all sources."""
-        return self.folder / "data" / split
+        return self.work_folder / "data" / split
 
     def run_folder(self, model: str, run: str) -> Path:
         """Checkpoint, metrics and state of a run."""
-        return self.folder / "models" / model / run
+        return self.work_folder / "models" / model / run
+
+    def masked_loss_file(self, model: str, run: str) -> Path:
+        """The masked-token loss of a run by slot and mask rate."""
+        return self.folder / "masked_loss" / model / f"{run}.csv"
 
     def record_folder(self, model: str, run: str, decoder: str, benchmark: str) -> Path:
         """The record and the generations of an evaluation."""
-        return self.folder / "records" / model / run / decoder / benchmark
+        return self.work_folder / "records" / model / run / decoder / benchmark
 
 
 def _known(name: str | None, allowed: dict[str, Any], where: str) -> None:
@@ -307,17 +382,68 @@ def _known(name: str | None, allowed: dict[str, Any], where: str) -> None:
         raise ValueError(f"{where}: unknown name {name!r}; known are {', '.join(sorted(allowed))}")
 
 
+_CHANGES_NOTHING = ("label", "checkpoint_every", "models")
+"""Keys that cannot change the result of a run, decoder or benchmark."""
+
+
+def settings_of(part: BaseModel) -> dict[str, Any]:
+    """What a result depends on: a part of the experiment without what only names it or cannot change a result."""
+    return part.model_dump(mode="json", exclude={"repeats", *_CHANGES_NOTHING})
+
+
 def load_experiment(path: str | Path) -> Experiment:
     """Read and check an experiment file.
 
-    ``extends: other.yaml`` in it overlays its keys on another file's; a key with the value null is left out.
+    ``extends: other.yaml`` in it overlays its keys on another file's; a key with the value null is left out. An entry
+    of models, runs, decoders or benchmarks that has ``like: NAME`` is the entry NAME with its own keys over it.
     """
     path = Path(path)
     raw = _read_yaml(path)
+    for kind in ("models", "runs", "decoders", "benchmarks"):
+        if isinstance(entries := raw.get(kind), dict):
+            raw[kind] = {name: _resolved(entries, name, f"{path}: {kind}") for name in entries}
     try:
-        return Experiment.model_validate(raw)
+        experiment = Experiment.model_validate(raw)
     except ValidationError as error:
         raise UserError(f"{path}: {'; '.join(_explain(item, raw) for item in error.errors())}") from None
+    if experiment.shares is not None:
+        _check_shared(experiment, path)
+    return experiment
+
+
+def _resolved(entries: dict[str, Any], name: str, where: str, below: tuple[str, ...] = ()) -> Any:
+    """An entry with what it is ``like`` (or ``repeats``) filled in; labels are not taken over."""
+    entry = entries[name]
+    key = next((key for key in ("like", "repeats") if isinstance(entry, dict) and entry.get(key) is not None), None)
+    if key is None:
+        return entry
+    other = entry[key]
+    if other not in entries:
+        raise UserError(f"{where}.{name}.{key}: unknown name {other!r}; known are {', '.join(sorted(entries))}")
+    if other in (name, *below):
+        raise UserError(f"{where}.{name}.{key}: the entries form a circle through {other!r}")
+    base = _resolved(entries, other, where, (name, *below))
+    inherited = {k: v for k, v in base.items() if k not in ("label", "repeats")} if isinstance(base, dict) else {}
+    return _overlay(inherited, {k: v for k, v in entry.items() if k != "like"})
+
+
+def _check_shared(experiment: Experiment, path: Path) -> None:
+    """What both experiments have must be the same in both, since it is one file on disk."""
+    file = path.with_name(f"{experiment.shares}.yaml")
+    other = load_experiment(file)
+    if other.shares is not None or other.scale != experiment.shares:
+        raise UserError(f"{path}: shares: {file} has results of its own at the scale {other.scale!r} or shares others")
+    for part in ("seed", "tokenizer", "data"):
+        if getattr(experiment, part) != getattr(other, part):
+            raise UserError(f"{path}: {part} differs from {file}, whose results it shares; make it the same")
+    for kind in ("models", "runs", "decoders", "benchmarks"):
+        ours, theirs = getattr(experiment, kind), getattr(other, kind)
+        for name in ours.keys() & theirs.keys():
+            if settings_of(ours[name]) != settings_of(theirs[name]):
+                raise UserError(
+                    f"{path}: {kind}.{name} differs from the one in {file}, whose results it shares; "
+                    "make it the same or give it another name"
+                )
 
 
 def _read_yaml(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:

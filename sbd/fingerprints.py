@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("sbd", "paper_figures")
 
-UNCOUNTED = {f"sbd.{name}" for name in ("cli", "config", "errors", "files", "fingerprints", "progress")}
+UNCOUNTED = {f"sbd.{name}" for name in ("cli", "config", "errors", "files", "fingerprints", "progress", "selection")}
 """Modules that cannot change a result: what they hand on is fingerprinted as values, or is only shown."""
 
 

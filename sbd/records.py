@@ -10,7 +10,6 @@ import datetime
 import hashlib
 import io
 import json
-import math
 import platform
 import subprocess
 import sys
@@ -21,31 +20,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from sbd import columns
 from sbd.errors import UserError
 from sbd.files import write_json, write_text
+from sbd.statistics import wilson
 
 SCHEMA_VERSION = 1
 RECORD_NAME = "record.json"
 GENERATIONS_NAME = "generations.jsonl"
 
-TABLE1_COLUMNS = (
-    "model",
-    "run",
-    "decoder",
-    "benchmark",
-    "n",
-    "score",
-    "score_low",
-    "score_high",
-    "tokens_per_forward",
-    "tokens",
-    "forward_passes",
-    "prefill_passes",
-    "seconds",
-    "tokens_per_second",
-)
 PACKAGES = ("torch", "transformers", "tokenizers", "lm_eval", "numpy", "sbd")
-_Z95 = 1.959963984540054
 
 
 class _Strict(BaseModel):
@@ -127,21 +111,7 @@ class Record(_Strict):
     def row(self) -> dict[str, Any]:
         """The record flat, with the columns of table 1 first."""
         flat = {**self.key.model_dump(), **self.model_dump(exclude={"key", "provenance"})}
-        return {**{name: flat[name] for name in TABLE1_COLUMNS}, **flat}
-
-
-def wilson(correct: float, n: int) -> tuple[float, float]:
-    """Wilson's 95% interval, in percent, for ``correct`` of ``n`` problems; within 0 to 100, never empty.
-
-    Wilson (1927). Unlike the normal interval it covers about what it says for small n and for scores near 0 or 100.
-    """
-    if n < 1:
-        raise UserError("a score over zero problems has no interval; evaluate at least one problem")
-    p, z2 = correct / n, _Z95**2
-    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = _Z95 / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    # At 0 and n the bound is the score itself; rounding must not push it a hair inside.
-    return 100 * max(0.0, min(centre - half, p)), 100 * min(1.0, max(centre + half, p))
+        return {**{name: flat[name] for name in columns.RECORDS}, **flat}
 
 
 def summarise(lines: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]:
@@ -149,7 +119,7 @@ def summarise(lines: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]
     if not lines:
         raise UserError("no problem was evaluated; is the test file empty or the limit 0?")
     correct = [float(line["correct"]) for line in lines]
-    low, high = wilson(sum(correct), len(lines))
+    interval = wilson(sum(correct), len(lines)).times(100)
     tokens = sum(line["tokens"] for line in lines)
     passes = sum(line["forward_passes"] for line in lines)
     ratios = [line["tokens"] / line["forward_passes"] for line in lines if line["forward_passes"]]
@@ -159,9 +129,9 @@ def summarise(lines: Sequence[dict[str, Any]], seconds: float) -> dict[str, Any]
             outcomes[line["outcome"]] = outcomes.get(line["outcome"], 0) + 1
     return {
         "n": len(lines),
-        "score": 100 * sum(correct) / len(lines),
-        "score_low": low,
-        "score_high": high,
+        "score": interval.estimate,
+        "score_low": interval.low,
+        "score_high": interval.high,
         "outcomes": dict(sorted(outcomes.items())),
         "tokens": tokens,
         "forward_passes": passes,
@@ -259,13 +229,13 @@ def collect(records: str | Path | Iterable[str | Path], expected: Iterable[Key] 
     return rows
 
 
-def write_csv(rows: Sequence[dict[str, Any]], path: str | Path, columns: Sequence[str] = TABLE1_COLUMNS) -> None:
-    """Write ``columns`` of ``rows`` as CSV, atomically; None is an empty field, floats keep six significant digits."""
+def write_csv(rows: Sequence[dict[str, Any]], path: str | Path, names: Sequence[str] = columns.RECORDS) -> None:
+    """Write the columns ``names`` of ``rows`` as CSV; None is an empty field, floats keep six significant digits."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(names)
     for row in rows:
-        writer.writerow([format(row[name], ".6g") if isinstance(row[name], float) else row[name] for name in columns])
+        writer.writerow([format(row[name], ".6g") if isinstance(row[name], float) else row[name] for name in names])
     write_text(path, text.getvalue())
 
 

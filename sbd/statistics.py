@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -44,14 +45,18 @@ class Paired:
     n: int
 
 
-def wilson(successes: int, n: int, z: float = Z95) -> Interval:
-    """Wilson's score interval for a proportion: centre (p + z²/2n) / (1 + z²/n); never outside [0, 1]."""
+def wilson(successes: float, n: int, z: float = Z95) -> Interval:
+    """Wilson's score interval (1927) for a proportion: centre (p + z²/2n) / (1 + z²/n); within [0, 1], never empty.
+
+    Unlike the normal interval it covers about what it says for small n and for proportions near 0 or 1.
+    """
     _check_counts(successes, n)
     p, shrink = successes / n, 1 + z * z / n
     centre = (p + z * z / (2 * n)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == n else min(1.0, centre + half)
+    # At 0 and n the bound is the proportion itself; rounding must not push it a hair inside.
+    low = 0.0 if successes == 0 else max(0.0, min(centre - half, p))
+    high = 1.0 if successes == n else min(1.0, max(centre + half, p))
     return Interval(p, low, high)
 
 
@@ -130,18 +135,29 @@ def mean_of(values: Sequence[float], seed: int = 0, resamples: int = 10_000, con
 
 def _bootstrap(top: np.ndarray, bottom: np.ndarray, seed: int, resamples: int, confidence: float) -> Interval:
     """Of sum(top) / sum(bottom): problems are drawn with replacement."""
-    n = len(top)
-    random = np.random.default_rng(seed)
-    ratios = np.empty(resamples)
-    for start in range(0, resamples, 1000):
-        count = min(1000, resamples - start)
-        drawn = random.integers(0, n, size=(count, n))
-        ratios[start : start + count] = top[drawn].sum(axis=1) / bottom[drawn].sum(axis=1)
-    low, high = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
+    drawn = _draws(len(top), seed, resamples)
+    pieces = [
+        (piece @ top) / (piece @ bottom)
+        for start in range(0, resamples, 1000)
+        if len(piece := drawn[start : start + 1000].astype(float))
+    ]
+    low, high = np.quantile(np.concatenate(pieces), [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(top.sum() / bottom.sum()), float(low), float(high))
 
 
-def _check_counts(successes: int, n: int) -> None:
+@lru_cache(maxsize=4)
+def _draws(n: int, seed: int, resamples: int) -> np.ndarray:
+    """How often each of n problems is drawn in each resample ``[resamples, n]``; the same for all arms of a table."""
+    random = np.random.default_rng(seed)
+    counts = np.empty((resamples, n), dtype=np.uint16)
+    for start in range(0, resamples, 1000):
+        rows = min(1000, resamples - start)
+        drawn = random.integers(0, n, size=(rows, n)) + n * np.arange(rows)[:, None]
+        counts[start : start + rows] = np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n)
+    return counts
+
+
+def _check_counts(successes: float, n: int) -> None:
     if n <= 0 or not 0 <= successes <= n:
         raise UserError(f"a proportion needs 0 <= successes <= n and n > 0; got {successes} of {n}")
 

@@ -60,6 +60,30 @@ def next_steps(data: str, **metadata: Any) -> dict[str, Documents]:
     return {"test": Documents(_choice(problem) for problem in problems(data)["test"])}
 
 
+def bodies(data: str, **metadata: Any) -> dict[str, Documents]:
+    """Multiple choice from functions: which of four bodies is the right one; the wrong ones have another number in it.
+
+    Bodies without a number to change are left out. Which number is changed depends only on the problem's id.
+    """
+    found = [_body(problem) for problem in functions(data)["test"]]
+    return {"test": Documents(doc for doc in found if doc is not None)}
+
+
+def _body(problem: dict[str, Any]) -> dict[str, Any] | None:
+    draw = random.Random(f"body {problem['id']}")
+    # Operands only: what an accumulator starts at says nothing of the description.
+    numbers = list(re.finditer(r"(?<=[-+*<>] )\d+", problem["solution"]))
+    if not numbers:
+        return None
+    asked = draw.choice(numbers)
+    right = int(asked[0])
+    values = [right, *draw.sample([n for n in range(1, LARGEST + 1) if n != right], _CHOICES - 1)]
+    draw.shuffle(values)
+    start, end = asked.span()
+    choices = [problem["solution"][:start] + str(value) + problem["solution"][end:] for value in values]
+    return {"id": problem["id"], "prompt": problem["prompt"], "choices": choices, "label": values.index(right)}
+
+
 def _choice(problem: dict[str, Any]) -> dict[str, Any]:
     draw = random.Random(f"next step {problem['id']}")
     steps = re.findall(r".+?\.(?=\s|$)\s*", problem["solution"], flags=re.S)

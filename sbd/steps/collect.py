@@ -1,29 +1,44 @@
-"""``collect``: the records of all evaluations, and the held-out losses of all runs, as one CSV file each."""
+"""``collect``: records, losses and differences of all runs as one CSV file each, which is all that figures read."""
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from sbd import columns, differences
 from sbd.config import Experiment
 from sbd.errors import UserError
 from sbd.records import Key, collect, write_csv
 
-LOSS_COLUMNS = ("model", "run", "parameters", "steps", "ntp_loss", "ntp_tokens", "block_loss", "block_tokens")
-
 
 def run(experiment: Experiment) -> None:
-    """Write ``records.csv`` and ``losses.csv``; what is missing, damaged or of another evaluation is refused."""
+    """Write the CSV files of an experiment; what is missing, damaged or of another evaluation is refused."""
+    folder = experiment.folder
     keys = [
-        Key(scale=experiment.scale, model=model, run=run, decoder=decoder, benchmark=benchmark, seed=experiment.seed)
+        Key(
+            scale=experiment.work_scale,
+            model=model,
+            run=run,
+            decoder=decoder,
+            benchmark=benchmark,
+            seed=experiment.seed,
+        )
         for model, run, decoder, benchmark in experiment.jobs()
     ]
     rows = collect([key.path() for key in keys], keys)
-    losses = [held_out_losses(experiment, model, run) for model in experiment.models for run in experiment.runs]
-    write_csv(losses, experiment.folder / "losses.csv", LOSS_COLUMNS)
-    path = experiment.folder / "records.csv"
+    losses = [held_out_losses(experiment, model, run) for model, run in experiment.trainings()]
+    write_csv(losses, folder / "losses.csv", columns.LOSSES)
+    metrics = [line for model, run in experiment.trainings() for line in training_losses(experiment, model, run)]
+    write_csv(metrics, folder / "metrics.csv", columns.METRICS)
+    compared = differences.collect(experiment, differences.pairs(experiment))
+    write_csv(compared, folder / "differences.csv", columns.DIFFERENCES)
+    if experiment.figures.matp_loss:
+        write_csv(list(masked_losses(experiment)), folder / "matp_loss.csv", columns.MASKED_LOSS)
+    path = folder / "records.csv"
     write_csv(rows, path)
-    print(f"{path}: {len(rows)} evaluations")
+    print(f"{path}: {len(rows)} evaluations, {len(compared)} paired differences")
 
 
 def held_out_losses(experiment: Experiment, model: str, run: str) -> dict[str, Any]:
@@ -36,4 +51,32 @@ def held_out_losses(experiment: Experiment, model: str, run: str) -> dict[str, A
         raise UserError(f"no training summary at {path}; run `snakemake {path}` to make it") from None
     except (json.JSONDecodeError, KeyError) as error:
         raise UserError(f"{path} is damaged ({error}); delete it and run `snakemake {path}`") from None
-    return {**dict.fromkeys(LOSS_COLUMNS), **found, **summary.get("validation", {})}
+    return {**dict.fromkeys(columns.LOSSES), **found, **summary.get("validation", {})}
+
+
+def training_losses(experiment: Experiment, model: str, run: str) -> list[dict[str, Any]]:
+    """Losses in nats per token on the training data, at every logged step; block_loss is None without such a term."""
+    folder = experiment.run_folder(model, run)
+    path, remedy = folder / "metrics.jsonl", f"delete {folder} and run `snakemake {folder}/checkpoint/training.json`"
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        raise UserError(f"no training losses at {path}; {remedy}") from None
+    except json.JSONDecodeError:
+        raise UserError(f"{path} is not a file of JSON lines; {remedy}") from None
+    if not lines:
+        raise UserError(f"{path} is empty; {remedy}")
+    return [{"model": model, "run": run, **{name: line[name] for name in columns.METRICS[2:]}} for line in lines]
+
+
+def masked_losses(experiment: Experiment) -> Iterator[dict[str, Any]]:
+    """The lines of ``masked-loss`` of all runs that the figure shows."""
+    for model, run in experiment.masked_losses():
+        path = experiment.masked_loss_file(model, run)
+        try:
+            with open(path, encoding="utf-8", newline="") as lines:
+                yield from csv.DictReader(lines)
+        except FileNotFoundError:
+            raise UserError(
+                f"no such file: {path}; run `python -m sbd masked-loss --model {model} --run {run}`"
+            ) from None

@@ -5,13 +5,16 @@ import shlex
 import sys
 from pathlib import Path
 
-from sbd.config import fingerprint, load_experiment
+from paper_figures import paper_index
+from sbd.config import fingerprint, load_experiment, settings_of
 from sbd.errors import UserError
 from sbd.fingerprints import code_fingerprint
 
 config.setdefault("experiment", "experiments/tiny.yaml")
 config.setdefault("data", "data")
 
+# Commands name the file directly: as a parameter of a rule it would make another experiment, which may share the data and
+# models of this one, repeat their jobs.
 EXPERIMENT_FILE = Path(config["experiment"]).as_posix()
 
 try:
@@ -30,7 +33,7 @@ def one_of(names):
 
 
 wildcard_constraints:
-    scale=re.escape(EXPERIMENT.scale),
+    scale=re.escape(EXPERIMENT.work_scale),
     source=one_of(EXPERIMENT.data.sources),
     model=one_of(EXPERIMENT.models),
     run=one_of(EXPERIMENT.runs),
@@ -40,7 +43,7 @@ wildcard_constraints:
 
 def settings(*parts):
     """A hash of parts of the experiment, without what only names them or cannot change a result."""
-    return fingerprint(*(part.model_dump(mode="json", exclude={"label", "checkpoint_every"}) for part in parts))
+    return fingerprint(*map(settings_of, parts))
 
 
 def checkpoint_file(model, run):
@@ -64,3 +67,21 @@ def local_files(wildcards):
 def test_file(wildcards):
     """The problems of a benchmark."""
     return str(EXPERIMENT.source_file(EXPERIMENT.benchmarks[wildcards.benchmark].source, "test"))
+
+
+def in_report(entry, path):
+    """A file of a table or figure; as CSV or PNG it is in the report, with its scale and the runs and decoders in it."""
+    if not path.endswith((".csv", ".png")):
+        return path
+    runs, decoders = EXPERIMENT.shown_in(entry.section or entry.module)
+    return report(
+        path,
+        caption=f"../report/{entry.module}.rst",
+        category=entry.category,
+        labels={
+            "shows": Path(path).stem,
+            "scale": EXPERIMENT.scale,
+            "runs": ", ".join(runs),
+            "decoders": ", ".join(decoders),
+        },
+    )

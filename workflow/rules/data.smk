@@ -10,12 +10,11 @@ rule problems:
     conda:
         "../../environment.yml"
     params:
-        experiment=EXPERIMENT_FILE,
         data=config["data"],
         settings=lambda wildcards: f"{settings(EXPERIMENT.data.sources[wildcards.source])}-{EXPERIMENT.seed}",
         code=code_fingerprint("sbd.steps.problems"),
     shell:
-        "python -m sbd problems --experiment {params.experiment:q} --source {wildcards.source} --data {params.data:q}"
+        "python -m sbd problems --experiment {EXPERIMENT_FILE:q} --source {wildcards.source} --data {params.data:q}"
         " 2>&1 | tee {log}"
 
 
@@ -34,8 +33,7 @@ rule prepare:
     conda:
         "../../environment.yml"
     params:
-        experiment=EXPERIMENT_FILE,
         settings=f"{settings(EXPERIMENT.tokenizer, EXPERIMENT.data)}-{EXPERIMENT.seed}",
         code=code_fingerprint("sbd.steps.prepare"),
     shell:
-        "python -m sbd prepare --experiment {params.experiment:q} 2>&1 | tee {log}"
+        "python -m sbd prepare --experiment {EXPERIMENT_FILE:q} 2>&1 | tee {log}"

@@ -14,35 +14,65 @@ rule evaluate:
     resources:
         gpu=0,
     params:
-        experiment=EXPERIMENT_FILE,
         settings=lambda wildcards: settings(
             EXPERIMENT.decoders[wildcards.decoder],
             EXPERIMENT.benchmarks[wildcards.benchmark],
         ),
         code=code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment {params.experiment:q}"
+        "OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment {EXPERIMENT_FILE:q}"
         " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
         " --benchmark {wildcards.benchmark} --threads {threads} 2>&1 | tee {log}"
 
 
-localrules:
-    collect,
+rule masked_loss:
+    input:
+        lambda wildcards: checkpoint_file(wildcards.model, wildcards.run),
+    output:
+        f"{EXPERIMENT.folder}/masked_loss/{{model}}/{{run}}.csv",
+    log:
+        f"{EXPERIMENT.folder}/logs/masked_loss/{{model}}/{{run}}.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    params:
+        settings=fingerprint(EXPERIMENT.figures.matp_loss),
+        code=code_fingerprint("sbd.steps.masked_loss"),
+    shell:
+        "OMP_NUM_THREADS={threads} python -m sbd masked-loss --experiment {EXPERIMENT_FILE:q}"
+        " --model {wildcards.model} --run {wildcards.run} --threads {threads} 2>&1 | tee {log}"
 
 
 rule collect:
     input:
         records=[str(EXPERIMENT.record_folder(*job) / "record.json") for job in EXPERIMENT.jobs()],
-        checkpoints=[checkpoint_file(model, run) for model in EXPERIMENT.models for run in EXPERIMENT.runs],
+        checkpoints=[checkpoint_file(*training) for training in EXPERIMENT.trainings()],
+        masked=[str(EXPERIMENT.masked_loss_file(*training)) for training in EXPERIMENT.masked_losses()],
     output:
-        records="results/{scale}/records.csv",
-        losses="results/{scale}/losses.csv",
+        [str(EXPERIMENT.folder / name) for name in EXPERIMENT.collected()],
     log:
-        "results/{scale}/logs/collect.log",
+        f"{EXPERIMENT.folder}/logs/collect.log",
+    localrule: True
     conda:
         "../../environment.yml"
     params:
-        experiment=EXPERIMENT_FILE,
+        # Which differences are taken follows from what is drawn.
+        settings=fingerprint(EXPERIMENT.figures, EXPERIMENT.table1, EXPERIMENT.pareto),
         code=code_fingerprint("sbd.steps.collect"),
     shell:
-        "python -m sbd collect --experiment {params.experiment:q} 2>&1 | tee {log}"
+        "python -m sbd collect --experiment {EXPERIMENT_FILE:q} 2>&1 | tee {log}"
+
+
+# For the rooflines. It takes all cores, so that nothing else runs while it measures one of them.
+rule machine:
+    output:
+        f"{EXPERIMENT.folder}/machine.csv",
+    log:
+        f"{EXPERIMENT.folder}/logs/machine.log",
+    conda:
+        "../../environment.yml"
+    threads: workflow.cores
+    params:
+        code=code_fingerprint("sbd.roofline"),
+    shell:
+        "python -m sbd.roofline --threads 1 --output {output} 2>&1 | tee {log}"

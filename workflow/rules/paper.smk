@@ -1,78 +1,46 @@
-localrules:
-    table1,
-    losses,
-    pareto,
+# One rule for each table or figure that the experiment asks for, all of one form: see paper_figures/paper_index.py.
+for entry in paper_index.drawn(EXPERIMENT):
+
+    rule:
+        name:
+            entry.module
+        input:
+            entry.reads(EXPERIMENT.folder),
+        output:
+            [in_report(entry, path) for path in entry.writes(EXPERIMENT.folder)],
+        log:
+            f"{EXPERIMENT.folder}/logs/{entry.module}.log",
+        localrule: True
+        conda:
+            "../../environment.yml"
+        params:
+            command=entry.command(EXPERIMENT_FILE, EXPERIMENT.folder, EXPERIMENT.folder),
+            settings=fingerprint(EXPERIMENT),
+            code=code_fingerprint(f"paper_figures.{entry.module}"),
+        shell:
+            "{params.command} 2>&1 | tee {log}"
 
 
-rule table1:
+REFERENCE = Path("results/reference")
+
+
+# Nothing is trained for these: they are drawn from the CSV files that are kept in the repository.
+rule figures:
     input:
-        "results/{scale}/records.csv",
+        [str(path) for path in sorted(REFERENCE.glob("*/*.csv"))],
+        [f"experiments/{path.name}.yaml" for path in sorted(REFERENCE.glob("*")) if path.is_dir()],
+        sorted(map(str, Path(paper_index.REPORTED[1]).glob("*.csv"))),
+        paper_index.STYLE,
     output:
-        csv=report(
-            "results/{scale}/tables/table1.csv",
-            caption="../report/table1.rst",
-            category="Table 1",
-            labels={"scale": "{scale}"},
-        ),
-        markdown="results/{scale}/tables/table1.md",
-        tex="results/{scale}/tables/table1.tex",
+        directory("results/rebuilt"),
     log:
-        "results/{scale}/logs/table1.log",
+        "results/logs/rebuilt.log",
+    localrule: True
     conda:
         "../../environment.yml"
     params:
-        experiment=EXPERIMENT_FILE,
-        settings=fingerprint(EXPERIMENT),
-        code=code_fingerprint("paper_figures.table1"),
-    shell:
-        "python -m paper_figures.table1 --experiment {params.experiment:q} --records {input}"
-        " --output results/{wildcards.scale}/tables 2>&1 | tee {log}"
-
-
-rule losses:
-    input:
-        "results/{scale}/losses.csv",
-    output:
-        csv=report(
-            "results/{scale}/tables/losses.csv",
-            caption="../report/losses.rst",
-            category="Held-out losses",
-            labels={"scale": "{scale}"},
+        code=code_fingerprint(
+            "paper_figures.rebuild", *(f"paper_figures.{entry.module}" for entry in paper_index.ENTRIES)
         ),
-        markdown="results/{scale}/tables/losses.md",
-        tex="results/{scale}/tables/losses.tex",
-    log:
-        "results/{scale}/logs/losses.log",
-    conda:
-        "../../environment.yml"
-    params:
-        experiment=EXPERIMENT_FILE,
-        settings=fingerprint(EXPERIMENT),
-        code=code_fingerprint("paper_figures.losses"),
     shell:
-        "python -m paper_figures.losses --experiment {params.experiment:q} --losses {input}"
-        " --output results/{wildcards.scale}/tables 2>&1 | tee {log}"
-
-
-rule pareto:
-    input:
-        "results/{scale}/records.csv",
-    output:
-        pdf="results/{scale}/figures/pareto.pdf",
-        png=report(
-            "results/{scale}/figures/pareto.png",
-            caption="../report/pareto.rst",
-            category="Accuracy against speed",
-            labels={"scale": "{scale}"},
-        ),
-    log:
-        "results/{scale}/logs/pareto.log",
-    conda:
-        "../../environment.yml"
-    params:
-        experiment=EXPERIMENT_FILE,
-        settings=fingerprint(EXPERIMENT),
-        code=code_fingerprint("paper_figures.pareto"),
-    shell:
-        "python -m paper_figures.pareto --experiment {params.experiment:q} --records {input}"
-        " --output results/{wildcards.scale}/figures 2>&1 | tee {log}"
+        "python -m paper_figures.rebuild --output {output} 2>&1 | tee {log}"

@@ -18,11 +18,10 @@ rule train:
     resources:
         gpu=0,
     params:
-        experiment=EXPERIMENT_FILE,
         settings=lambda wildcards: settings(EXPERIMENT.models[wildcards.model], EXPERIMENT.runs[wildcards.run]),
         code=code_fingerprint("sbd.steps.train"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd train --experiment {params.experiment:q}"
+        "OMP_NUM_THREADS={threads} python -m sbd train --experiment {EXPERIMENT_FILE:q}"
         " --model {wildcards.model} --run {wildcards.run} --threads {threads} 2>&1 | tee {log}"
 
 

@@ -1,4 +1,4 @@
-"""Which runs and decoders a figure shows: the key ``figures`` of an experiment file, checked like the rest of it.
+"""What tables and figures show: the key ``figures`` of an experiment file. A section that is left out is not drawn.
 
 figures:
   figure4: {runs: [ntp, sbd, sbd_no_ntp_loss]}
@@ -9,16 +9,28 @@ figures:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
 
-from sbd.config import Arm, Experiment, Name, Strict, _read_yaml
-from sbd.errors import UserError
-
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""Part of a path and a wildcard of the workflow."""
 Text = Annotated[str, BeforeValidator(str)]
+
+
+class Strict(BaseModel):
+    """Unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Arm(Strict):
+    """A line of a table: a run decoded in some way."""
+
+    run: Name
+    decoder: Name
+    label: str | None = None
 
 
 class Figure1(Strict):
@@ -42,7 +54,7 @@ class Length(Strict):
 
 
 class Figure5(Strict):
-    """Accuracy against forward passes for several lengths of training."""
+    """Accuracy against forward passes for several lengths of training, the shortest first."""
 
     lengths: list[Length] = Field(min_length=1)
     decoders: list[Name] = Field(min_length=1)
@@ -64,10 +76,42 @@ class Table2(Strict):
     decoder: Name = "ntp"
 
 
+class Rooflines(Strict):
+    """Tables 3 and 4, as printed and corrected, for the presets and for the machine that the workflow runs on."""
+
+
+class WallClock(Strict):
+    """Measured time beside forward passes, for the curves and the first reference of ``pareto``."""
+
+
+class MatpLoss(Strict):
+    """Masked-token loss on held-out text by slot and by mask rate.
+
+    block_size: of the blocks it is measured on. draws: how often the masks of each document are drawn.
+    """
+
+    runs: list[Name] = Field(min_length=1)
+    block_size: PositiveInt = 16
+    draws: PositiveInt = 4
+
+
 class Ablations(Strict):
     """Groups of arms; in each the first is the paper's own setting, with which the others are compared."""
 
     groups: dict[str, list[Arm]] = Field(min_length=1)
+
+
+class Comparison(Strict):
+    """An arm and what it is compared with, on the same problems."""
+
+    arm: Arm
+    baseline: Arm
+
+
+class Seeds(Strict):
+    """Comparisons that are shown for every seed their runs were repeated with (``repeats`` of a run)."""
+
+    comparisons: list[Comparison] = Field(min_length=1)
 
 
 class Claims(Strict):
@@ -76,62 +120,30 @@ class Claims(Strict):
     baseline: Arm
     sbd_ntp: Arm | None = None
     gamma_low: Arm | None = None
-    gamma_high: Arm | None = None
     without_ntp_loss: Arm | None = None
+    with_ntp_loss: Arm | None = Field(None, description="what without_ntp_loss is compared with; default: sbd_ntp")
     factor: tuple[Arm, ...] = ()
     entropy_bound: tuple[Arm, ...] = ()
 
 
 class Figures(Strict):
-    """All that may stand below ``figures``."""
+    """All that may stand below ``figures``; table 1, the curves and the held-out losses are always drawn."""
 
+    claims: Claims | None = None
+    table2: Table2 | None = None
+    tables3_4: Rooflines | None = None
     figure1: Figure1 | None = None
     figure4: Figure4 | None = None
     figure5: Figure5 | None = None
     figures12_13: Figures12And13 | None = None
-    table2: Table2 | None = None
+    wall_clock: WallClock | None = None
+    matp_loss: MatpLoss | None = None
     ablations: Ablations | None = None
-    claims: Claims | None = None
-
-
-Section = TypeVar("Section")
-
-
-def load(path: str | Path) -> tuple[Experiment, Figures]:
-    """The experiment and what its figures show. Raises UserError for unknown keys and names."""
-    path = Path(path)
-    raw = _read_yaml(path)
-    figures = raw.pop("figures", None) or {}
-    try:
-        experiment = Experiment.model_validate(raw)
-        found = Figures.model_validate(figures)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {where}: {first['msg']}") from None
-    for where, kind, name in _names(found):
-        known = getattr(experiment, kind)
-        if name not in known:
-            raise UserError(f"{path}: figures.{where}: unknown name {name!r}; known are {', '.join(sorted(known))}")
-    asked = {(run, decoder) for _, run, decoder, _ in experiment.jobs()}
-    for where, arm in arms_of(found):
-        if (arm.run, arm.decoder) not in asked:
-            raise UserError(
-                f"{path}: figures.{where}: run {arm.run!r} with decoder {arm.decoder!r} is not among the evaluations; "
-                "add it there"
-            )
-    return experiment, found
-
-
-def required(section: Section | None, name: str, path: str | Path) -> Section:
-    """The section of a figure. Raises UserError where the experiment has none."""
-    if section is None:
-        raise UserError(f"{path}: no figures.{name}; add it (see paper_figures/selection.py) to draw this")
-    return section
+    seeds: Seeds | None = None
 
 
 def arms_of(figures: Figures) -> Iterator[tuple[str, Arm]]:
-    """All arms that figures need, with where they are named."""
+    """All arms that sections need, with the name of the section."""
     if figures.figure5:
         for length in figures.figure5.lengths:
             yield "figure5", Arm(run=length.baseline, decoder=figures.figure5.baseline_decoder)
@@ -143,11 +155,30 @@ def arms_of(figures: Figures) -> Iterator[tuple[str, Arm]]:
         yield from (("table2", Arm(run=run, decoder=figures.table2.decoder)) for run in figures.table2.runs)
     if figures.ablations:
         yield from (("ablations", arm) for arms in figures.ablations.groups.values() for arm in arms)
+    if figures.seeds:
+        for comparison in figures.seeds.comparisons:
+            yield from (("seeds", arm) for arm in (comparison.arm, comparison.baseline))
     if figures.claims:
         for _, value in figures.claims:
             for arm in value if isinstance(value, tuple) else [value]:
                 if isinstance(arm, Arm):
                     yield "claims", arm
+
+
+def check(figures: Figures, known: Mapping[str, Collection[str]], evaluated: Collection[tuple[str, str]]) -> None:
+    """Refuse (ValueError) a name that the experiment has not, and an arm (run, decoder) that it does not evaluate.
+
+    known: names by kind (runs, decoders, benchmarks).
+    """
+    for where, kind, name in _names(figures):
+        if name not in known[kind]:
+            raise ValueError(f"figures.{where}: unknown name {name!r}; known are {', '.join(sorted(known[kind]))}")
+    for where, arm in arms_of(figures):
+        if (arm.run, arm.decoder) not in evaluated:
+            raise ValueError(
+                f"figures.{where}: run {arm.run!r} with decoder {arm.decoder!r} is not among the evaluations; "
+                "add it there"
+            )
 
 
 def _names(figures: Figures) -> Iterator[tuple[str, str, str]]:
@@ -156,6 +187,8 @@ def _names(figures: Figures) -> Iterator[tuple[str, str, str]]:
         yield "figure1.benchmark", "benchmarks", figures.figure1.benchmark
     if figures.figure4:
         yield from (("figure4.runs", "runs", name) for name in figures.figure4.runs)
+    if figures.matp_loss:
+        yield from (("matp_loss.runs", "runs", name) for name in figures.matp_loss.runs)
     if figures.table2:
         yield from (("table2.benchmarks", "benchmarks", name) for name in figures.table2.benchmarks)
     for where, arm in arms_of(figures):
