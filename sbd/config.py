@@ -430,6 +430,8 @@ def _resolved(entries: dict[str, Any], name: str, where: str, below: tuple[str, 
 def _check_shared(experiment: Experiment, path: Path) -> None:
     """What both experiments have must be the same in both, since it is one file on disk."""
     file = path.with_name(f"{experiment.shares}.yaml")
+    if experiment.shares == experiment.scale:
+        raise UserError(f"{path}: shares: {experiment.scale!r} is its own scale; leave it out")
     other = load_experiment(file)
     if other.shares is not None or other.scale != experiment.shares:
         raise UserError(f"{path}: shares: {file} has results of its own at the scale {other.scale!r} or shares others")

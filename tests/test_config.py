@@ -50,6 +50,29 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"tokenizer": {"path": "gpt2"}}, "not both and not none"),
         ({"models": {"llama-tiny": {"architecture": "gpt2"}}}, "models.llama-tiny.architecture"),
         ({"scale": "../elsewhere"}, "scale"),
+        ({"runs": {"x": {"like": "sdb"}}}, "runs.x.like: unknown name 'sdb'; known are ntp, pretrain, sbd, x"),
+        ({"decoders": {"x": {"like": "y"}, "y": {"like": "x"}}}, "the entries form a circle through 'x'"),
+        ({"runs": {"x": {"repeats": "sbd"}}}, "runs.x: a repetition of 'sbd' needs another seed or data_seed"),
+        ({"runs": {"x": {"repeats": "sbd", "seed": 2, "steps": 9}}}, "may differ in seeds only, not in steps"),
+        ({"runs": {"ntp": {"models": ["nope"]}}}, "runs.ntp.models: unknown name 'nope'; known are llama-tiny, qwen3"),
+        ({"runs": {"pretrain": {"models": ["llama-tiny"]}}}, "its parent, is not trained for qwen3-tiny"),
+        (
+            {
+                "runs": {"sbd": {"models": ["llama-tiny"]}},
+                "evaluations": [{"runs": ["sbd"], "decoders": ["ntp"], "models": ["qwen3-tiny"]}],
+            },
+            "evaluations.0.models: run 'sbd' is not trained for qwen3-tiny",
+        ),
+        (
+            {"figures": {"figure1": {"benchmark": "gsm"}}},
+            "figures.figure1.benchmark: unknown name 'gsm'; known are",
+        ),
+        ({"figures": {"figure4": {"runs": ["nope"]}}}, "figures.figure4.runs: unknown name 'nope'; known are ntp, pre"),
+        ({"figures": {"figure6": {}}}, "figures.figure6: unknown key; allowed are ablations, claims, figure1"),
+        (
+            {"figures": {"claims": {"gamma_low": {"run": "pretrain", "decoder": "ntp"}}}},
+            "figures.claims: run 'pretrain' with decoder 'ntp' is not among the evaluations; add it there",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
@@ -85,6 +108,7 @@ def test_jobs_are_every_model_with_every_arm_on_every_benchmark_once(tmp_path: P
         "evaluations": twice,
         "table1": {"rows": [{"run": "ntp", "decoder": "ntp"}]},
         "pareto": {"curves": {**others, "SBD": [{"run": "sbd", "decoder": "gamma_0"}]}},
+        "figures": None,
     }
     experiment = load_experiment(overlaid(tmp_path, **keys))
     arms = [("ntp", "ntp"), ("sbd", "ntp"), ("sbd", "gamma_0")]
@@ -121,3 +145,64 @@ def test_a_fingerprint_follows_values_and_nothing_else() -> None:
     ntp, sbd = experiment.runs["ntp"], experiment.runs["sbd"]
     assert fingerprint(ntp) != fingerprint(sbd)
     assert fingerprint(ntp) != fingerprint(ntp.model_copy(update={"steps": ntp.steps + 1}))
+
+
+def test_like_takes_over_all_but_the_label(tmp_path: Path) -> None:
+    runs = {
+        "short": {"like": "sbd", "steps": 7},
+        "shorter": {"like": "short", "warmup_steps": 2, "label": "S"},
+        "again": {"repeats": "short", "data_seed": 5},
+    }
+    experiment = load_experiment(overlaid(tmp_path, runs=runs))
+    plain = experiment.runs["sbd"].model_dump()
+    short = {**plain, "steps": 7, "label": None}
+    assert experiment.runs["short"].model_dump() == short
+    assert experiment.runs["shorter"].model_dump() == {**short, "warmup_steps": 2, "label": "S"}
+    assert experiment.runs["again"].model_dump() == {**short, "data_seed": 5, "repeats": "short"}
+    assert experiment.seeds_of("short") == [("short",), ("again",)]
+
+
+def test_a_run_of_some_models_is_trained_and_evaluated_for_those_only(tmp_path: Path) -> None:
+    runs = {"ntp": {"models": ["llama-tiny"]}}
+    experiment = load_experiment(overlaid(tmp_path, runs=runs))
+    assert ("llama-tiny", "ntp") in experiment.trainings()
+    assert ("qwen3-tiny", "ntp") not in experiment.trainings()
+    assert {model for model, run, _, _ in experiment.jobs() if run == "ntp"} == {"llama-tiny"}
+    assert {model for model, run, _, _ in experiment.jobs() if run == "sbd"} == {"llama-tiny", "qwen3-tiny"}
+
+
+def test_a_shared_experiment_has_one_place_for_work_and_two_for_figures(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({"extends": str(EXPERIMENTS / "tiny.yaml"), "scale": "one"}))
+    more = {"extends": "one.yaml", "scale": "two", "shares": "one", "runs": {"x": {"like": "sbd", "steps": 3}}}
+    path = tmp_path / "two.yaml"
+
+    def load(**changes: Any) -> Experiment:
+        path.write_text(yaml.safe_dump({**more, **changes}))
+        return load_experiment(path)
+
+    experiment = load()
+    assert experiment.folder == Path("results/two")
+    assert experiment.run_folder("m", "r") == Path("results/one/models/m/r")
+    assert experiment.source_file("s", "test") == Path("results/one/data/s/test.jsonl")
+    load(runs={"sbd": {"label": "another name"}})
+    for change, message in (
+        ({"runs": {"sbd": {"steps": 3}}}, "runs.sbd differs from the one in .*one.yaml, whose results it shares"),
+        ({"decoders": {"gamma_0.1": {"block_size": 4}}}, "decoders.gamma_0.1 differs"),
+        ({"data": {"sequence_length": 200}}, "data differs"),
+        ({"shares": "two"}, "'two' is its own scale"),
+        ({"shares": "three"}, "no such experiment file: .*three.yaml"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load(**change)
+
+
+def test_the_lengths_of_the_paper_have_its_ratio() -> None:
+    experiment = load_experiment(EXPERIMENTS / "paper-tiny.yaml")
+    assert experiment.figures.figure5
+    lengths = experiment.figures.figure5.lengths
+    steps = [experiment.runs[length.run].steps for length in lengths]
+    assert [step / steps[0] for step in steps] == [1, 2, 4]
+    for length, step in zip(lengths, steps, strict=True):
+        assert length.label == str(step)
+        assert experiment.runs[length.baseline].steps == step
+        assert experiment.runs[length.baseline].objective == "ntp"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sbd import records
+from sbd import columns, records
 from sbd.errors import UserError
 from sbd.records import Key, Record
 
@@ -46,38 +45,6 @@ def write(folder: Path, **key: Any) -> Path:
     path = made.key.path(folder)
     records.write_record(made, path)
     return path
-
-
-def binomial_tail(n: int, k: int, p: float) -> float:
-    """P(X >= k)."""
-    return sum(math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(k, n + 1))
-
-
-@pytest.mark.parametrize(("correct", "n"), [(0, 1), (1, 1), (0, 50), (50, 50), (1, 7), (470, 500), (250, 500)])
-def test_wilson_solves_its_own_equation(correct: int, n: int) -> None:
-    """The bounds are the p at which the observed share lies 1.96 standard errors away (or 0 and 100)."""
-    low, high = records.wilson(correct, n)
-    share = correct / n
-    for bound in (low / 100, high / 100):
-        if bound in (0.0, 1.0):
-            assert bound == share
-        else:
-            assert abs(share - bound) / math.sqrt(bound * (1 - bound) / n) == pytest.approx(1.959964, abs=1e-5)
-    assert low <= 100 * share <= high
-    assert high - low > 0
-
-
-def test_wilson_is_close_to_the_exact_interval_and_covers_about_95_percent() -> None:
-    n = 200
-    bounds = [records.wilson(k, n) for k in range(n + 1)]
-    for k in range(20, 181):
-        low = bounds[k][0] / 100
-        # mid-p: half of the probability of what was seen counts as "at least as far away"
-        beyond = binomial_tail(n, k + 1, low) + 0.5 * math.comb(n, k) * low**k * (1 - low) ** (n - k)
-        assert beyond == pytest.approx(0.025, abs=0.008)
-    for p in (0.1, 0.3, 0.5, 0.9):
-        inside = [k for k in range(n + 1) if bounds[k][0] <= 100 * p <= bounds[k][1]]
-        assert sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in inside) == pytest.approx(0.95, abs=0.015)
 
 
 def test_sums_ratios_and_outcomes() -> None:
@@ -141,7 +108,7 @@ def test_the_table(tmp_path: Path) -> None:
     keys = [Key(**{**KEY, "decoder": decoder}) for decoder in ("ntp", "gamma_0.1")]
     rows = records.collect(tmp_path, expected=keys)
     assert [row["decoder"] for row in rows] == ["ntp", "gamma_0.1"]
-    assert tuple(rows[0])[: len(records.TABLE1_COLUMNS)] == records.TABLE1_COLUMNS
+    assert tuple(rows[0])[: len(columns.RECORDS)] == columns.RECORDS
     records.write_csv(rows, tmp_path / "table1.csv")
     text = (tmp_path / "table1.csv").read_text()
     assert text.splitlines()[0] == (

@@ -137,3 +137,27 @@ def test_mean_and_units() -> None:
 def test_what_has_no_interval_is_refused(call) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(UserError):
         call()
+
+
+def test_wilson_is_close_to_the_exact_interval_and_covers_about_95_percent() -> None:
+    n = 200
+    bounds = [statistics.wilson(k, n) for k in range(n + 1)]
+    for k in range(20, 181):
+        low = bounds[k].low
+        # mid-p: half of the probability of what was seen counts as "at least as far away"
+        beyond = (1 - statistics.binomial_cdf(k, n, low)) + 0.5 * math.comb(n, k) * low**k * (1 - low) ** (n - k)
+        assert beyond == pytest.approx(0.025, abs=0.008)
+    for p in (0.1, 0.3, 0.5, 0.9):
+        inside = [k for k in range(n + 1) if bounds[k].low <= p <= bounds[k].high]
+        assert sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in inside) == pytest.approx(0.95, abs=0.015)
+
+
+def test_the_bootstrap_draws_problems_with_replacement() -> None:
+    """Against a resampling written out, with the same draws."""
+    top, bottom = [3.0, 1.0, 4.0, 1.0, 5.0], [1.0, 2.0, 2.0, 1.0, 3.0]
+    found = statistics.ratio_of_sums(top, bottom, seed=3, resamples=1500)
+    random = np.random.default_rng(3)
+    drawn = [row for size in (1000, 500) for row in random.integers(0, 5, size=(size, 5))]
+    ratios = sorted(sum(top[i] for i in row) / sum(bottom[i] for i in row) for row in drawn)
+    assert found.estimate == 14 / 9
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(ratios, [0.025, 0.975])))

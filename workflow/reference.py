@@ -19,9 +19,8 @@ README = Path("README.md")
 def copy(scale: str) -> Path:
     """Copy the small results of ``scale``; returns the folder they are in now."""
     source, target = Path("results") / scale, Path("results/reference") / scale
-    files = [source / "records.csv", source / "losses.csv"]
-    files += [*sorted(source.glob("tables/*")), *sorted(source.glob("figures/*"))]
-    if len(files) < 3 or not files[0].is_file():
+    files = [*sorted(source.glob("*.csv")), *sorted(source.glob("tables/*")), *sorted(source.glob("figures/*"))]
+    if not (source / "records.csv").is_file() or len(files) < 3:
         sys.exit(f"reference: error: {source} holds no finished run; run `snakemake` on its experiment first")
     shutil.rmtree(target, ignore_errors=True)
     for file in files:

@@ -104,7 +104,6 @@ figures:
     baseline: {{run: ntp, decoder: ntp}}
     sbd_ntp: {{run: sbd, decoder: ntp}}
     gamma_low: {{run: sbd, decoder: gamma_0.1}}
-    gamma_high: {{run: sbd, decoder: gamma_0.35}}
     without_ntp_loss: {{run: sbd_no_ntp_loss, decoder: ntp}}
     factor: [{{run: sbd, decoder: factor_0.2}}, {{run: sbd, decoder: factor_2}}]
     entropy_bound: [{{run: sbd, decoder: gamma_0.1}}, {{run: sbd, decoder: gamma_0.6}}]

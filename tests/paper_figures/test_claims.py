@@ -6,8 +6,10 @@ import pandas as pd
 import pytest
 from synthetic import paper_file, records
 
-from paper_figures import claims, collect_differences, inputs, selection
+from paper_figures import claims, inputs
 from paper_figures.claims import Cell, Quantity, verdict
+from sbd import columns, differences
+from sbd.config import load_experiment
 from sbd.statistics import Interval
 
 
@@ -33,11 +35,11 @@ def test_the_rule(cells: list[Cell], expected: str) -> None:
     assert verdict(cells) == expected
 
 
-def made_up(experiment, figures, half: float = 1.0) -> pd.DataFrame:  # type: ignore[no-untyped-def]
+def made_up(experiment, half: float = 1.0) -> pd.DataFrame:  # type: ignore[no-untyped-def]
     """Differences between made-up records, with intervals of one width."""
     frame = records(experiment).set_index(inputs.KEY)
     rows = []
-    for arm, base in collect_differences.pairs(experiment, figures):
+    for arm, base in differences.pairs(experiment):
         for model in experiment.models:
             for benchmark in ("tiny_gsm", "tiny_code"):
                 keys = (model, arm.run, arm.decoder, benchmark), (model, base.run, base.decoder, benchmark)
@@ -50,15 +52,14 @@ def made_up(experiment, figures, half: float = 1.0) -> pd.DataFrame:  # type: ig
                             *(500, d, d - half, d + half, 0.1, 1, 1, speed, speed - 0.1, speed + 0.1),
                         ]
                     )
-    columns = [*collect_differences.KEY, *collect_differences.NUMBERS, *collect_differences.SPEED]
-    return pd.DataFrame(rows, columns=pd.Index(columns))
+    return pd.DataFrame(rows, columns=pd.Index(columns.DIFFERENCES))
 
 
 def test_verdicts_of_made_up_records(tmp_path: Path) -> None:
     path = paper_file(tmp_path)
-    experiment, figures = selection.load(path)
+    experiment = load_experiment(path)
     records(experiment).to_csv(tmp_path / "records.csv", index=False)
-    made_up(experiment, figures).to_csv(tmp_path / "differences.csv", index=False)
+    made_up(experiment).to_csv(tmp_path / "differences.csv", index=False)
     claims.main(
         [
             *("--experiment", str(path), "--records", str(tmp_path / "records.csv"), "--output", str(tmp_path)),
@@ -90,9 +91,9 @@ def test_what_was_not_run_is_not_attempted(tmp_path: Path) -> None:
     path = paper_file(tmp_path)
     text = path.read_text()
     path.write_text(text[: text.index("    sbd_ntp:")])
-    experiment, figures = selection.load(path)
-    nothing = made_up(experiment, figures).iloc[:0].set_index(collect_differences.KEY)
-    found = claims.build(claims.Evidence(experiment, figures, records(experiment), nothing))
+    experiment = load_experiment(path)
+    nothing = made_up(experiment).iloc[:0].set_index(list(columns.PAIR))
+    found = claims.build(claims.Evidence(experiment, records(experiment), nothing))
     assert [verdict(claim.cells) for claim in found[:5]] == ["not attempted at this scale"] * 5
     frame, _, _ = claims.layout(found, "made_up")
     assert frame["verdict"].tolist()[:5] == ["not attempted at this scale"] * 5

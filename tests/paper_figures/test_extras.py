@@ -9,19 +9,20 @@ import pandas as pd
 import pytest
 from synthetic import TINY, paper_file, records, tiny
 
-from paper_figures import ablations, inputs, matp_loss, selection, style, wall_clock
-from sbd import roofline
+from paper_figures import ablations, inputs, matp_loss, style, wall_clock
+from sbd import columns, roofline
+from sbd.config import load_experiment
 from sbd.errors import UserError
 
 
 def losses(experiment) -> pd.DataFrame:  # type: ignore[no-untyped-def]
     rows = [
-        [model, "sbd", position, rate, 0.1 * position + rate + (model == "qwen3-tiny"), int(100 * rate)]
+        [model, "sbd", 4, position, rate, 0.1 * position + rate + (model == "qwen3-tiny"), int(100 * rate)]
         for model in experiment.models
         for position in range(1, 5)
         for rate in (0.25, 0.75)
     ]
-    return pd.DataFrame(rows, columns=pd.Index(matp_loss.COLUMNS))
+    return pd.DataFrame(rows, columns=pd.Index(columns.MASKED_LOSS))
 
 
 def test_matp_losses_are_means_over_tokens_and_files_repeat(tmp_path: Path) -> None:
@@ -64,7 +65,8 @@ def test_wall_clock_is_tokens_per_second_over_the_baseline() -> None:
 
 def test_ablations_stand_beside_the_papers_setting(tmp_path: Path) -> None:
     path = paper_file(tmp_path)
-    experiment, figures = selection.load(path)
+    experiment = load_experiment(path)
+    figures = experiment.figures
     frame = records(experiment)
     assert figures.ablations
     _, text = ablations.build(experiment, frame, figures.ablations)

@@ -9,6 +9,7 @@ import pytest
 
 from paper_figures import losses
 from paper_figures.labels import ABSENT
+from sbd import columns
 from sbd.config import load_experiment
 from sbd.errors import UserError
 
@@ -19,7 +20,7 @@ ROWS = pd.DataFrame(
         ("llama-tiny", "sbd", 853120, 7, 0.5249, 1200, 1.0306, 612),
         ("qwen3-tiny", "sbd", 853376, 7, 0.6, 1200, 1.1, 612),
     ],
-    columns=losses.COLUMNS,
+    columns=pd.Index(columns.LOSSES),
 )
 
 

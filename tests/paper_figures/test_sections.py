@@ -13,19 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from synthetic import paper_file, records
 
-from paper_figures import (
-    collect_differences,
-    collect_metrics,
-    figure1,
-    figure4,
-    figure5,
-    figures12_13,
-    inputs,
-    selection,
-    style,
-    table2,
-)
+from paper_figures import command, figure1, figure4, figure5, figures12_13, inputs, style, table2
+from sbd import columns
+from sbd.config import load_experiment
 from sbd.errors import UserError
+from sbd.records import write_csv
+from sbd.steps.collect import training_losses
 
 REPORTED = Path(__file__).parents[2] / "experiments" / "reported"
 
@@ -54,7 +47,7 @@ def says(figure: Figure, text: str) -> bool:
 
 
 def test_figure1_marks_the_fastest_point_that_holds_the_baseline(tmp_path: Path) -> None:
-    experiment, _ = selection.load(paper_file(tmp_path))
+    experiment = load_experiment(paper_file(tmp_path))
     frame = records(experiment)
     with style.house_style():
         figure = figure1.draw(experiment, frame, reported("figure1.csv"), "tiny_code")
@@ -72,13 +65,14 @@ def test_figure1_marks_the_fastest_point_that_holds_the_baseline(tmp_path: Path)
 
 
 def test_figure4_draws_running_means_of_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment, figures = selection.load(paper_file(tmp_path))
+    experiment = load_experiment(paper_file(tmp_path))
+    figures = experiment.figures
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     losses = {}
     for model in experiment.models:
         for run in ("ntp", "sbd", "sbd_no_ntp_loss"):
-            losses[model, run] = random.random(85)
+            losses[model, run] = random.random(85).round(5)
             lines = [
                 {"step": 10 * i, "ntp_loss": loss, "block_loss": None if run == "ntp" else 1.0, "grad_norm": 1}
                 for i, loss in enumerate(losses[model, run])
@@ -87,8 +81,9 @@ def test_figure4_draws_running_means_of_what_was_logged(tmp_path: Path, monkeypa
             path.parent.mkdir(parents=True)
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "metrics.csv"
-    collect_metrics.main(["--experiment", str(paper_file(tmp_path)), "--output", str(out)])
-    metrics = inputs.read_csv(out, collect_metrics.COLUMNS, ["model", "run"], "", empty=["block_loss"])
+    lines = [line for model, run in losses for line in training_losses(experiment, model, run)]
+    write_csv(lines, out, columns.METRICS)
+    metrics = inputs.read_csv(out, columns.METRICS, ["model", "run"], "", empty=["block_loss"])
     assert len(metrics) == 2 * 3 * 85
     assert figures.figure4
     with style.house_style():
@@ -104,12 +99,13 @@ def test_figure4_draws_running_means_of_what_was_logged(tmp_path: Path, monkeypa
             figure4.draw(experiment, some, figures.figure4)
         assert says(figure4.draw(experiment, some, figures.figure4, partial=True), "PARTIAL: 1")
     (experiment.run_folder("llama-tiny", "sbd") / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match="train --model llama-tiny --run sbd"):
-        collect_metrics.collect(experiment, ["sbd"])
+    with pytest.raises(UserError, match="run `snakemake results/made_up/models/llama-tiny/sbd/checkpoint/"):
+        training_losses(experiment, "llama-tiny", "sbd")
 
 
 def test_figure5_has_a_panel_per_model_and_benchmark_and_the_reported_ones(tmp_path: Path) -> None:
-    experiment, figures = selection.load(paper_file(tmp_path))
+    experiment = load_experiment(paper_file(tmp_path))
+    figures = experiment.figures
     frame = records(experiment)
     assert figures.figure5
     with style.house_style():
@@ -130,7 +126,8 @@ def test_figure5_has_a_panel_per_model_and_benchmark_and_the_reported_ones(tmp_p
 
 
 def test_figures12_13_has_a_curve_per_rule(tmp_path: Path) -> None:
-    experiment, figures = selection.load(paper_file(tmp_path))
+    experiment = load_experiment(paper_file(tmp_path))
+    figures = experiment.figures
     frame = records(experiment)
     assert figures.figures12_13
     with style.house_style():
@@ -143,7 +140,8 @@ def test_figures12_13_has_a_curve_per_rule(tmp_path: Path) -> None:
 
 def test_table2_has_differences_to_the_first_run_and_their_intervals(tmp_path: Path) -> None:
     path = paper_file(tmp_path)
-    experiment, figures = selection.load(path)
+    experiment = load_experiment(path)
+    figures = experiment.figures
     frame = records(experiment)
     frame.to_csv(tmp_path / "records.csv", index=False)
     paired = [
@@ -151,8 +149,7 @@ def test_table2_has_differences_to_the_first_run_and_their_intervals(tmp_path: P
         for model in experiment.models
         for run in ("sbd", "sbd_no_ntp_loss")
     ]
-    columns = pd.Index([*collect_differences.KEY, *collect_differences.NUMBERS, *collect_differences.SPEED])
-    pd.DataFrame(paired, columns=columns).to_csv(tmp_path / "differences.csv", index=False)
+    pd.DataFrame(paired, columns=pd.Index(columns.DIFFERENCES)).to_csv(tmp_path / "differences.csv", index=False)
     options = ["--experiment", str(path), "--records", str(tmp_path / "records.csv"), "--output", str(tmp_path)]
     table2.main([*options, "--differences", str(tmp_path / "differences.csv")])
     text = (tmp_path / "table2.md").read_text()
@@ -166,41 +163,6 @@ def test_table2_has_differences_to_the_first_run_and_their_intervals(tmp_path: P
     assert figures.table2
     with pytest.raises(UserError, match="llama-tiny/ntp/ntp/choices"):
         table2.build(experiment, frame.loc[frame["benchmark"] != "choices"], figures.table2)
-
-
-def write_generations(experiment, arm: tuple[str, str], correct: list[int], passes: int = 20) -> None:  # type: ignore[no-untyped-def]
-    for model in experiment.models:
-        folder = experiment.record_folder(model, *arm, "tiny_gsm")
-        folder.mkdir(parents=True, exist_ok=True)
-        lines = [
-            {"id": f"p{i}", "correct": bool(c), "tokens": 40 + i, "forward_passes": passes}
-            for i, c in enumerate(correct)
-        ]
-        (folder / "generations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in reversed(lines)))
-
-
-def test_differences_are_paired_by_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    experiment, _ = selection.load(paper_file(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    only_gsm = experiment.model_copy(update={"benchmarks": {"tiny_gsm": experiment.benchmarks["tiny_gsm"]}})
-    baseline, arm = experiment.table1.rows[0], experiment.table1.rows[3]
-    write_generations(experiment, ("ntp", "ntp"), [1, 1, 1, 0] * 25)
-    write_generations(experiment, ("sbd", "gamma_0.1"), [1, 1, 0, 0] * 20 + [1, 1, 1, 1] * 5)
-    frame = collect_differences.collect(only_gsm, [(arm, baseline)])
-    assert frame["model"].tolist() == ["llama-tiny", "qwen3-tiny"]
-    first = frame.iloc[0]
-    assert (first["n"], first["only_baseline"], first["only_arm"]) == (100, 20, 5)
-    assert first["difference"] == pytest.approx(-15)
-    assert first["low"] < -15 < first["high"] < 0
-    assert first["p_value"] < 0.01
-    assert first["tokens_per_forward"] == pytest.approx((40 + 49.5) / 20)
-    assert first["tokens_per_forward_low"] < first["tokens_per_forward"] < first["tokens_per_forward_high"]
-    frame.to_csv(tmp_path / "differences.csv", index=False)
-    read = collect_differences.read_differences(tmp_path / "differences.csv")
-    assert read.loc[("qwen3-tiny", "tiny_gsm", "sbd", "gamma_0.1", "ntp", "ntp")]["difference"] == pytest.approx(-15)
-    write_generations(experiment, ("sbd", "gamma_0.1"), [1] * 99)
-    with pytest.raises(UserError, match="different problems"):
-        collect_differences.collect(only_gsm, [(arm, baseline)])
 
 
 @pytest.mark.parametrize(
@@ -226,9 +188,9 @@ def test_a_wrong_name_in_the_figures_is_refused(tmp_path: Path, old: str, new: s
     assert old in text
     path.write_text(text.replace(old, new))
     with pytest.raises(UserError, match=message):
-        selection.load(path)
+        load_experiment(path)
 
 
 def test_a_figure_that_the_experiment_does_not_name_says_what_to_add(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tiny\.yaml: no figures\.figure5; add it"):
-        selection.required(None, "figure5", "tiny.yaml")
+        command.required(None, "figure5", "tiny.yaml")
