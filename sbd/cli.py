@@ -71,6 +71,21 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--decoder", required=True, help="a decoder of the experiment")
     evaluate.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
     verb("collect", _collect, "gather the records of all evaluations, and all held-out losses, in a CSV file each")
+    tune = verb(
+        "tune", _tune, "pick the largest gamma that costs no more accuracy than allowed, on validation problems"
+    )
+    tune.add_argument("--model", required=True, help="a model of the experiment")
+    tune.add_argument("--run", required=True, help="a run of the experiment")
+    tune.add_argument("--benchmark", required=True, help="a benchmark; the validation problems of its source are used")
+    tune.add_argument(
+        "--baseline-run", metavar="RUN", help="the run that is decoded one by one to compare with (default: --run)"
+    )
+    grid = [0.01, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.5]
+    tune.add_argument("--gamma", nargs="+", type=_not_negative, default=grid, metavar="G", help="default: %(default)s")
+    tune.add_argument("--block-size", nargs="+", type=_positive, default=[16], metavar="K", help="default: 16")
+    tune.add_argument("--margin", type=_not_negative, default=2.0, metavar="POINTS", help="default: %(default)s")
+    tune.add_argument("--confidence", type=_share, default=0.95, metavar="C", help="default: %(default)s")
+    tune.add_argument("--limit", type=_positive, metavar="N", help="use the first N problems (default: all)")
     generate = verb("generate", _generate, "continue one prompt with any decoder of the experiment, and show how")
     generate.add_argument("prompt", help="the text to continue")
     generate.add_argument("--model", required=True, metavar="FOLDER", help="a checkpoint folder or hub id")
@@ -85,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     speed.add_argument("--decoder", nargs="+", required=True, metavar="NAME", help="decoders of the experiment")
     speed.add_argument("--batch-size", nargs="+", type=_positive, default=[1, 8], metavar="N", help="default: 1 8")
     speed.add_argument("--problems", type=_positive, default=16, metavar="N", help="default: %(default)s")
-    for added in (generate, speed):
+    for added in (generate, speed, tune):
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
     return parser
 
@@ -98,6 +113,26 @@ def _positive(text: str) -> int:
 
 
 _positive.__name__ = "whole number"  # what argparse calls a value that is none
+
+
+def _not_negative(text: str) -> float:
+    number = float(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, not {number:g}")
+    return number
+
+
+_not_negative.__name__ = "number"
+
+
+def _share(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, not be {number:g}")
+    return number
+
+
+_share.__name__ = "number"
 
 
 def _check(experiment: Experiment, options: argparse.Namespace) -> None:
@@ -169,6 +204,30 @@ def _collect(experiment: Experiment, options: argparse.Namespace) -> None:
     from sbd.steps import collect
 
     collect.run(experiment)
+
+
+def _tune(experiment: Experiment, options: argparse.Namespace) -> None:
+    options.baseline_run = options.baseline_run or options.run
+    _known(options, "model", experiment.models)
+    _known(options, "run", experiment.runs)
+    _known(options, "baseline_run", experiment.runs)
+    _known(options, "benchmark", experiment.benchmarks)
+    os.environ["TQDM_DISABLE"] = "1"
+    _set_threads(options.threads)
+    from sbd.steps import tune
+
+    tune.run(
+        experiment,
+        options.model,
+        options.run,
+        options.baseline_run,
+        options.benchmark,
+        gammas=options.gamma,
+        block_sizes=options.block_size,
+        margin=options.margin,
+        confidence=options.confidence,
+        limit=options.limit,
+    )
 
 
 def _generate(experiment: Experiment, options: argparse.Namespace) -> None:
