@@ -71,15 +71,11 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--decoder", required=True, help="a decoder of the experiment")
     evaluate.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
     verb("collect", _collect, "gather the records of all evaluations, and all held-out losses, in a CSV file each")
-    tune = verb(
-        "tune", _tune, "pick the largest gamma that costs no more accuracy than allowed, on validation problems"
-    )
+    tune = verb("tune", _tune, "pick the largest gamma that costs no more accuracy than you allow")
     tune.add_argument("--model", required=True, help="a model of the experiment")
     tune.add_argument("--run", required=True, help="a run of the experiment")
     tune.add_argument("--benchmark", required=True, help="a benchmark; the validation problems of its source are used")
-    tune.add_argument(
-        "--baseline-run", metavar="RUN", help="the run that is decoded one by one to compare with (default: --run)"
-    )
+    tune.add_argument("--baseline-run", metavar="RUN", help="what to compare with (default: the run itself)")
     grid = [0.01, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.5]
     tune.add_argument("--gamma", nargs="+", type=_not_negative, default=grid, metavar="G", help="default: %(default)s")
     tune.add_argument("--block-size", nargs="+", type=_positive, default=[16], metavar="K", help="default: 16")

@@ -28,7 +28,7 @@ def run(
     confidence: float,
     limit: int | None,
 ) -> None:
-    """Print the table of what was tried and what was chosen; the table also goes to ``tune/MODEL/RUN/BENCHMARK.csv``."""
+    """Print what was tried and what was chosen; the table also goes to ``tune/MODEL/RUN/BENCHMARK.csv``."""
     config = experiment.benchmarks[benchmark]
     if not experiment.data.sources[config.source].validation:
         raise UserError(
@@ -63,9 +63,7 @@ def run(
 
     baseline, record = evaluate(baseline_run, "baseline", {"kind": "autoregressive"})
     if record.tokens_per_forward is None:
-        raise UserError(
-            f"{benchmark!r} is a likelihood task, which generates nothing to tune; choose another benchmark"
-        )
+        raise UserError(f"{benchmark!r} is a likelihood task and generates nothing; choose another benchmark")
     print(f"{benchmark}, {record.n} validation problems: {baseline_run} decoded one by one {record.score:.1f}%")
     print(f"allowed: {margin:g} points less, with confidence {confidence:g}")
     print(f"{'block':>5} {'gamma':>6} {'score':>6} {'difference':>10} {'at least':>8} {'tokens/pass':>11}")
