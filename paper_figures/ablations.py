@@ -33,7 +33,7 @@ def build(
     partial: bool = False,
 ) -> tuple[pd.DataFrame, tables.Layout]:
     """A row per group, arm and model; a column per benchmark."""
-    rows, missing = inputs.rows_of(records, experiment, _arms(chosen), partial)
+    rows, missing = inputs.rows_of(records, experiment, _arms(chosen), partial, chosen.benchmarks)
     found = rows.set_index(inputs.KEY)
     counts = {name: int(part["n"].iloc[0]) for name, part in rows.groupby("benchmark", sort=False)}
     lines, groups = [], []
@@ -73,7 +73,7 @@ def build(
 
 def draw(experiment: Experiment, records: pd.DataFrame, chosen: Ablations, partial: bool = False) -> Figure:
     """Score (left) and tokens per forward (right) of every arm; a mark per model."""
-    rows, missing = inputs.rows_of(records, experiment, _arms(chosen), partial)
+    rows, missing = inputs.rows_of(records, experiment, _arms(chosen), partial, chosen.benchmarks)
     benchmarks, models = inputs.unique(rows, "benchmark"), inputs.unique(rows, "model")
     looks = style.looks(models)
     places, labels, heads = [], [], []

@@ -1,7 +1,7 @@
 """Figure 1 of the paper: accuracy against speed-up on one benchmark, measured here beside what the paper reports.
 
-A ring marks the fastest point whose 95% interval still holds the score of next-token decoding (the star). The points of
-the paper come without intervals, so none of them is marked.
+A ring marks the fastest point whose 95% interval still reaches the score of next-token decoding (the star). The
+points of the paper come without intervals, so none of them is marked.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ def draw(
     rows, missing = inputs.rows_of(records, experiment, pareto.arms(experiment), partial, [benchmark])
     indexed = rows.set_index(inputs.KEY[:3])
     looks = pareto.curve_looks(experiment)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(style.PAGE, 3.1))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(style.PAGE, 3.4))
     pareto.panel(left, experiment, indexed, looks)
     handles = []
     for name, grid in experiment.pareto.curves.items():
         for model in experiment.models:
             look, label = looks[f"{model}/{name}"], model_label(experiment, model)
+            label += f", {name}" if len(experiment.pareto.curves) > 1 else ""
             best = _fastest(indexed, experiment, model, grid)
             if best is not None:
                 x, y = best["tokens_per_forward"], best["score"]
                 left.plot([x], [y], "o", markersize=9, color="none", markeredgecolor=look["color"], zorder=5)
                 label += f": {x:.1f}{TIMES}"
             handles.append(Line2D([], [], **look, label=label))
-    left.legend(handles=handles, loc="lower left")
+    figure.legend(handles=handles, loc="outside upper left", ncols=3)
     left.set_title(f"measured: {benchmark_label(experiment, benchmark, int(rows['n'].iloc[0]))}")
     left.set_ylabel("score (%)")
     first = [looks[f"{model}/{next(iter(experiment.pareto.curves))}"] for model in experiment.models]
@@ -60,14 +61,14 @@ def draw(
     style.note(
         figure,
         f"scale {experiment.scale}; stars: next-token decoding; bars: 95% intervals over problems; ringed, and "
-        "its speed-up in the legend: the fastest point whose interval holds the score of the star",
+        "its speed-up in the legend: the fastest point whose interval reaches the score of the star",
         command.partial_warning(missing),
     )
     return figure
 
 
 def _fastest(rows: pd.DataFrame, experiment: Experiment, model: str, grid: Sequence[Arm]) -> pd.Series | None:
-    """The fastest point whose interval holds the score of the first reference; None without any."""
+    """The fastest point whose interval reaches the score of the first reference; None without any."""
     if not experiment.pareto.references:
         return None
     baseline = experiment.pareto.references[0]
@@ -75,7 +76,7 @@ def _fastest(rows: pd.DataFrame, experiment: Experiment, model: str, grid: Seque
         return None
     score = rows.loc[(model, baseline.run, baseline.decoder)]["score"]
     points = [rows.loc[(model, a.run, a.decoder)] for a in grid if (model, a.run, a.decoder) in rows.index]
-    good = [point for point in points if point["score_low"] <= score <= point["score_high"]]
+    good = [point for point in points if score <= point["score_high"]]
     return max(good, key=lambda point: point["tokens_per_forward"], default=None)
 
 

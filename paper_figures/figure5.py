@@ -27,7 +27,7 @@ def draw(
     """The figure from checked records and the reported points."""
     arms = [Arm(run=length.baseline, decoder=chosen.baseline_decoder) for length in chosen.lengths]
     arms += [Arm(run=length.run, decoder=name) for length in chosen.lengths for name in chosen.decoders]
-    rows, missing = inputs.rows_of(records, experiment, arms, partial)
+    rows, missing = inputs.rows_of(records, experiment, arms, partial, complete=True)
     page = beside.page(experiment, rows, reported, height=2.6)
     every = []
     for axes, part in page.measured:

@@ -27,7 +27,7 @@ def draw(
 ) -> Figure:
     """The figure from checked records and the reported points."""
     arms = [Arm(run=chosen.run, decoder=name) for names in chosen.curves.values() for name in names]
-    rows, missing = inputs.rows_of(records, experiment, arms, partial)
+    rows, missing = inputs.rows_of(records, experiment, arms, partial, complete=True)
     page = beside.page(experiment, rows, reported, height=2.4)
     for axes, part in page.measured:
         _measured(axes, part.set_index("decoder"), chosen)

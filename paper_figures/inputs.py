@@ -89,14 +89,17 @@ def rows_of(
     partial: bool = False,
     benchmarks: Sequence[str] | None = None,
     speed: bool = True,
+    complete: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
     """The rows of some arms in the order model, arm, benchmark, and the jobs among them that have no row.
 
     Takes the jobs that the experiment asks for, on ``benchmarks`` (all by default; with ``speed`` those alone that
-    generate text). A missing job raises UserError unless ``partial``. All rows of a benchmark must have one n, or they
-    would not compare like with like.
+    generate text); with ``complete`` those of a model and benchmark for which all arms are asked for, so that no panel
+    shows half of a comparison. A missing job raises UserError unless ``partial``. All rows of a benchmark must have one
+    n, or they would not compare like with like.
     """
-    wanted = experiment.jobs()
+    wanted = set(experiment.jobs())
+    arms = list(arms)
     jobs = [
         (model, arm.run, arm.decoder, benchmark)
         for model in experiment.models
@@ -105,6 +108,10 @@ def rows_of(
         if (model, arm.run, arm.decoder, benchmark) in wanted
     ]
     jobs = list(dict.fromkeys(jobs))
+    if complete:
+        asked = {(arm.run, arm.decoder) for arm in arms}
+        whole = {(m, b) for m, _, _, b in jobs if all((m, *arm, b) in wanted for arm in asked)}
+        jobs = [job for job in jobs if (job[0], job[3]) in whole]
     found = records.set_index(KEY, drop=False)
     missing = ["/".join(job) for job in jobs if job not in found.index]
     if missing and not partial:

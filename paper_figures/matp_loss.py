@@ -44,7 +44,7 @@ def draw(experiment: Experiment, losses: pd.DataFrame) -> Figure:
     panels[1].set_xlabel("share of the block that is masked")
     panels[0].set_ylabel("masked-token loss (nats per token)")
     panels[0].set_ylim(bottom=0)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(4, len(names)))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(names)))
     tokens = int(losses["count"].to_numpy().sum())
     style.note(figure, f"scale {experiment.scale}; held-out text, {tokens:,} masked tokens in all; means over tokens")
     return figure

@@ -99,6 +99,7 @@ class Ablations(Strict):
     """Groups of arms; in each the first is the paper's own setting, with which the others are compared."""
 
     groups: dict[str, list[Arm]] = Field(min_length=1)
+    benchmarks: list[Name] | None = Field(None, description="default: all that any arm is evaluated on")
 
 
 class Comparison(Strict):
@@ -187,6 +188,9 @@ def _names(figures: Figures) -> Iterator[tuple[str, str, str]]:
         yield "figure1.benchmark", "benchmarks", figures.figure1.benchmark
     if figures.figure4:
         yield from (("figure4.runs", "runs", name) for name in figures.figure4.runs)
+    if figures.ablations:
+        names = figures.ablations.benchmarks or []
+        yield from (("ablations.benchmarks", "benchmarks", name) for name in names)
     if figures.matp_loss:
         yield from (("matp_loss.runs", "runs", name) for name in figures.matp_loss.runs)
     if figures.table2:

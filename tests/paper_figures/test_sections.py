@@ -51,13 +51,12 @@ def test_figure1_marks_the_fastest_point_that_holds_the_baseline(tmp_path: Path)
     frame = records(experiment)
     with style.house_style():
         figure = figure1.draw(experiment, frame, reported("figure1.csv"), "tiny_code")
-    left, right = figure.axes
+    _, right = figure.axes
     of_model = inputs.where(frame, model="qwen3-tiny", run="sbd", benchmark="tiny_code")
     score = row(frame, model="qwen3-tiny", run="ntp", decoder="ntp", benchmark="tiny_code")["score"]
     held = of_model[of_model["score_high"].ge(score) & of_model["decoder"].str.match("gamma|unlimited")]
     expected = held["tokens_per_forward"].max()
-    legend = left.get_legend()
-    assert legend is not None
+    legend = figure.legends[0]
     assert legend.get_texts()[1].get_text() == f"Qwen3 0.9M: {expected:.1f}\N{MULTIPLICATION SIGN}"
     assert has_point(right, 3.96, 37.44)
     assert has_point(right, 1.0, 31.28)
