@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from sbd.cli import _parser
-from sbd.config import load_experiment
+from sbd.config import load_experiment, settings_of
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -113,3 +115,28 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
     assert Path("README.md").read_text() == once
     with pytest.raises(SystemExit, match="holds no finished run"):
         reference["main"](["gsm8k"])
+
+
+def test_an_ablation_is_five_lines_and_runs_only_what_is_new(tmp_path: Path) -> None:
+    """The lines of the README, put where they say, into the experiment they say."""
+    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.S) if "# evaluations:" in b)
+    parts = dict(re.findall(r"# ([^\n]+):\n((?: [^\n]*\n)+)", block))
+    lines = [line for line in block.splitlines() if not line.startswith("#")]
+    assert len(lines) == 5
+    before = load_experiment(ROOT / "experiments/paper-tiny.yaml")
+    raw = yaml.safe_load((ROOT / "experiments/paper-tiny.yaml").read_text())
+    for keys, text in parts.items():
+        *path, last = keys.split(": ")
+        place = raw
+        for key in path:
+            place = place[key]
+        found = yaml.safe_load(text)
+        place[last] = [*place[last], *found] if isinstance(found, list) else {**place[last], **found}
+    shutil.copy(ROOT / "experiments/tiny.yaml", tmp_path)
+    (tmp_path / "paper-tiny.yaml").write_text(yaml.safe_dump(raw))
+    after = load_experiment(tmp_path / "paper-tiny.yaml")
+    assert set(after.trainings()) - set(before.trainings()) == {("llama-tiny", "sbd_terms")}
+    assert set(after.jobs()) - set(before.jobs()) == {("llama-tiny", "sbd_terms", "gamma_0.1", "tiny_gsm")}
+    changed = {name for name in before.runs if settings_of(before.runs[name]) != settings_of(after.runs[name])}
+    assert not changed
+    assert after.runs["sbd_terms"].normalization == "terms"

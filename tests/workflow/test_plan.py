@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from paper_figures import paper_index
 from sbd.config import load_experiment
 from sbd.fingerprints import UNCOUNTED, code_of
 from tests.workflow.conftest import copy_project, environment, planned, snakemake
@@ -26,18 +28,18 @@ print(seconds, sorted({"torch", "transformers", "datasets", "pandas", "lm_eval"}
 """
 
 
-@pytest.mark.parametrize("name", ["tiny", "smoke", "gsm8k"])
+@pytest.mark.parametrize("name", ["tiny", "smoke", "gsm8k", "paper-tiny"])
 def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
     experiment = load_experiment(ROOT / "experiments" / f"{name}.yaml")
     assert planned(copy_project(tmp_path), experiment=name) == {
         "problems": len(experiment.data.sources),
         "prepare": 1,
-        "train": len(experiment.models) * len(experiment.runs),
+        "train": len(experiment.trainings()),
         "evaluate": len(experiment.jobs()),
+        **({"masked_loss": len(experiment.masked_losses())} if experiment.masked_losses() else {}),
+        **({"machine": 1} if experiment.figures.tables3_4 else {}),
         "collect": 1,
-        "table1": 1,
-        "losses": 1,
-        "pareto": 1,
+        **{entry.module: 1 for entry in paper_index.drawn(experiment)},
         "all": 1,
     }
 
@@ -92,3 +94,9 @@ def test_the_code_of_a_stage_holds_all_that_python_loads_for_it() -> None:
     loaded = set(done.stdout.split())
     assert "sbd.evaluation.model" in loaded
     assert loaded - code_of("sbd.steps.evaluate") - UNCOUNTED == {"sbd.steps"}
+
+
+def test_the_figures_of_the_reference_need_no_training(tmp_path: Path) -> None:
+    folder = copy_project(tmp_path)
+    shutil.copytree(ROOT / "results/reference", folder / "results/reference")
+    assert planned(folder, "figures", experiment="tiny") == {"figures": 1}
