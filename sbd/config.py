@@ -394,8 +394,9 @@ def settings_of(part: BaseModel) -> dict[str, Any]:
 def load_experiment(path: str | Path) -> Experiment:
     """Read and check an experiment file.
 
-    ``extends: other.yaml`` in it overlays its keys on another file's; a key with the value null is left out. An entry
-    of models, runs, decoders or benchmarks that has ``like: NAME`` is the entry NAME with its own keys over it.
+    ``extends: other.yaml`` in it overlays its keys on another file's; a key with the value null is left out, and a list
+    under a key with a plus (``evaluations+``) is added to the other file's. An entry of models, runs, decoders or
+    benchmarks that has ``like: NAME`` is the entry NAME with its own keys over it.
     """
     path = Path(path)
     raw = _read_yaml(path)
@@ -468,6 +469,9 @@ def _read_yaml(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
 def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in top.items():
+        if key.endswith("+") and isinstance(value, list) and isinstance(base.get(key[:-1]), list):
+            merged[key[:-1]] = [*base[key[:-1]], *value]
+            continue
         if value is None:
             merged.pop(key, None)
             continue

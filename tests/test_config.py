@@ -162,6 +162,14 @@ def test_like_takes_over_all_but_the_label(tmp_path: Path) -> None:
     assert experiment.seeds_of("short") == [("short",), ("again",)]
 
 
+def test_a_list_can_be_added_to(tmp_path: Path) -> None:
+    plain = load_experiment(EXPERIMENTS / "tiny.yaml").evaluations
+    more = {"evaluations+": [{"runs": ["pretrain"], "decoders": ["ntp"]}]}
+    found = load_experiment(overlaid(tmp_path, **more)).evaluations
+    assert found[:-1] == plain
+    assert found[-1].runs == ["pretrain"]
+
+
 def test_a_run_of_some_models_is_trained_and_evaluated_for_those_only(tmp_path: Path) -> None:
     runs = {"ntp": {"models": ["llama-tiny"]}}
     experiment = load_experiment(overlaid(tmp_path, runs=runs))

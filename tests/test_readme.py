@@ -119,7 +119,7 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_an_ablation_is_five_lines_and_runs_only_what_is_new(tmp_path: Path) -> None:
     """The lines of the README, put where they say, into the experiment they say."""
-    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.S) if "# evaluations:" in b)
+    block = next(b for b in re.findall(r"```yaml\n(.*?)```", README, re.S) if "# evaluations+:" in b)
     parts = dict(re.findall(r"# ([^\n]+):\n((?: [^\n]*\n)+)", block))
     lines = [line for line in block.splitlines() if not line.startswith("#")]
     assert len(lines) == 5
