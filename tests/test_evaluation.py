@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -514,6 +515,22 @@ def test_the_likelihood_task(model, tokenizer, tmp_path: Path) -> None:
         evaluation.rescore(tmp_path / "out", TASKS / "tiny_choice.yaml", data)
 
 
+def test_bodies_differ_in_one_number_and_one_is_right(tmp_path: Path) -> None:
+    problems = split("tiny_code", 3, train=0, validation=0, test=120)["test"]
+    docs = tasks.bodies(str(jsonl(tmp_path / "test.jsonl", problems)))["test"]
+    assert docs == tasks.bodies(str(tmp_path / "test.jsonl"))["test"]
+    solutions = {problem["id"]: problem["solution"] for problem in problems}
+    for doc in docs:
+        right = [choice == solutions[doc["id"]] for choice in doc["choices"]]
+        assert right == [index == doc["label"] for index in range(4)]
+        words = [re.findall(r"\d+|\D+", choice) for choice in doc["choices"]]
+        changed = [{*column} for column in zip(*words, strict=True) if len({*column}) > 1]
+        assert len(changed) == 1
+        assert len(changed[0]) == 4
+    assert {doc["label"] for doc in docs} == {0, 1, 2, 3}
+    assert len(docs) > 100
+
+
 def test_choices_hold_one_right_step_at_varying_places(tmp_path: Path) -> None:
     problems = split("tiny_gsm", 3, train=0, validation=0, test=300)["test"]
     docs = tasks.next_steps(str(jsonl(tmp_path / "test.jsonl", problems)))["test"]
@@ -562,7 +579,7 @@ def test_wrong_tasks_data_and_numbers_are_named(tokenizer, tmp_path: Path, monke
 
 @pytest.mark.parametrize("task", sorted(path.stem for path in TASKS.glob("*.yaml")))
 def test_task_files_load_and_their_prompts_are_those_of_the_data(task: str, tmp_path: Path) -> None:
-    source = {"tiny_choice": "tiny_gsm"}.get(task, task)
+    source = {"tiny_choice": "tiny_gsm", "tiny_code_choice": "tiny_code"}.get(task, task)
     problems = problems_of(source)
     loaded: Any = evaluation.load_task(TASKS / f"{task}.yaml", jsonl(tmp_path / "test.jsonl", problems))
     assert loaded.task_name == task

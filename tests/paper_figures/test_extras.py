@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from synthetic import TINY, paper_file, records, tiny
 
-from paper_figures import ablations, inputs, matp_loss, style, wall_clock
+from paper_figures import ablations, inputs, matp_loss, seeds, style, wall_clock
 from sbd import columns, roofline
-from sbd.config import load_experiment
+from sbd.config import Experiment, load_experiment
 from sbd.errors import UserError
+from sbd.selection import Arm
 
 
 def losses(experiment) -> pd.DataFrame:  # type: ignore[no-untyped-def]
@@ -87,3 +88,49 @@ def test_ablations_stand_beside_the_papers_setting(tmp_path: Path) -> None:
     assert labels == ["drawn from 2 to 16", "always 16", "SBD, NTP", "SBD without NTP loss, NTP"]
     with pytest.raises(UserError, match=r"sbd_block_16/gamma_0\.1/tiny_gsm"):
         ablations.build(experiment, frame.loc[frame["run"] != "sbd_block_16"], figures.ablations)
+
+
+def test_seeds_stand_side_by_side_with_their_mean(tmp_path: Path) -> None:
+    path = paper_file(tmp_path)
+    again = "  ntp_2: {repeats: ntp, data_seed: 7, models: [llama-tiny]}\n"
+    again += "  sbd_2: {repeats: sbd, data_seed: 7, models: [llama-tiny]}\n"
+    text = path.read_text().replace("decoders:\n  confidence", f"{again}decoders:\n  confidence", 1)
+    text = text.replace("evaluations:", "evaluations:\n  - {runs: [ntp_2, sbd_2], decoders: [ntp]}", 1)
+    text += "  seeds: {comparisons: [{arm: {run: sbd, decoder: ntp}, baseline: {run: ntp, decoder: ntp}}]}\n"
+    path.write_text(text)
+    experiment = load_experiment(path)
+    assert experiment.figures.seeds
+    values = {("llama-tiny", "sbd"): 1.0, ("llama-tiny", "sbd_2"): -2.0, ("qwen3-tiny", "sbd"): 3.0}
+    rows = [
+        [model, benchmark, run, "ntp", run.replace("sbd", "ntp"), "ntp", 500, d, d - 1, d + 1, 0.5, 1, 2, 1, 1, 1]
+        for (model, run), d in values.items()
+        for benchmark in experiment.benchmarks
+    ]
+    differences = pd.DataFrame(rows, columns=pd.Index(columns.DIFFERENCES)).set_index(list(columns.PAIR))
+    numbers, table = seeds.build(experiment, records(experiment), differences, experiment.figures.seeds)
+    assert list(table.header[3:]) == ["seed 1", "seed 2", "mean"]
+    assert table.rows[0][3:] == ["+1.0 [+0.0, +2.0]", "-2.0 [-3.0, -1.0]", "-0.5 \N{PLUS-MINUS SIGN} 1.5"]
+    assert table.rows[3][3:] == ["+3.0 [+2.0, +4.0]", "\N{EN DASH}", "\N{EN DASH}"]
+    assert len(table.rows) == 2 * 3
+    assert len(numbers) == 3 * 3
+    with pytest.raises(UserError, match="no row of llama-tiny/tiny_gsm/sbd_2/ntp/ntp_2/ntp; run"):
+        seeds.build(experiment, records(experiment), differences.drop(differences.index[3]), experiment.figures.seeds)
+
+
+def test_a_panel_shows_the_whole_of_a_comparison_or_nothing(tmp_path: Path) -> None:
+    experiment = load_experiment(paper_file(tmp_path))
+    raw = experiment.model_dump()
+    raw["evaluations"][1]["runs"].remove("sbd_block_16")
+    raw["evaluations"].append(
+        {"runs": ["sbd_block_16"], "decoders": ["gamma_0.1"], "benchmarks": ["tiny_code"], "models": ["qwen3-tiny"]}
+    )
+    raw["figures"]["ablations"] = None
+    experiment = Experiment.model_validate(raw)
+    arms = [Arm(run=run, decoder="gamma_0.1") for run in ("sbd", "sbd_block_16")]
+    some, _ = inputs.rows_of(records(experiment), experiment, arms)
+    whole, _ = inputs.rows_of(records(experiment), experiment, arms, complete=True)
+    assert len(some) == 5
+    assert whole[["model", "run", "benchmark"]].to_numpy().tolist() == [
+        ["qwen3-tiny", "sbd", "tiny_code"],
+        ["qwen3-tiny", "sbd_block_16", "tiny_code"],
+    ]
