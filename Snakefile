@@ -15,6 +15,16 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/paper.smk"
 
 
+if EXPERIMENT.speed:
+
+    include: "workflow/rules/speed.smk"
+
+
+if EXPERIMENT.traces:
+
+    include: "workflow/rules/traces.smk"
+
+
 localrules:
     all,
     models,
@@ -42,6 +52,8 @@ rule tables:
 rule figures:
     input:
         f"{EXPERIMENT.folder}/figures/pareto.pdf",
+        rules.decoding_speed.output.pdf.format(scale=EXPERIMENT.scale) if EXPERIMENT.speed else [],
+        [page.format(scale=EXPERIMENT.scale) for page in rules.traces.output] if EXPERIMENT.traces else [],
 
 
 rule all:

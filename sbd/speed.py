@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 
 from sbd.decoding import Autoregressive, Decoder, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
+from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.files import write_text
 
@@ -33,22 +34,31 @@ def predicted_gain(forwards_per_block: float, k: int, time_1: float, time_k: flo
     return k * time_1 / (time_2k + (forwards_per_block - 1) * time_k)
 
 
-def pass_seconds(model: PreTrainedModel, batch: int, width: int, context: int, repeats: int = 9) -> float:
-    """Median seconds of one pass of ``width`` queries per row behind ``context`` tokens, with its logits.
+def pass_seconds(
+    model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int | None = None, repeats: int = 9
+) -> float:
+    """Median seconds of one pass of ``width`` queries per row behind ``context`` tokens.
 
-    At most half of the queries of a wide pass go through the LM head, as when a block is committed: 2k queries, k rows.
+    Its logits are those of ``head_rows`` queries per row: all by default, k of 2k in a pass that commits a block.
     """
+    once = _one_pass(model, batch, width, context, width if head_rows is None else head_rows)
+    with torch.inference_mode():
+        return statistics.median([_seconds(once, model.device) for _ in range(repeats + 2)][2:])
+
+
+def _one_pass(model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int) -> Callable[[], object]:
     device = model.device
     with torch.inference_mode():
         engine = Engine(model, batch, context + width, [])
         slots = torch.arange(width, device=device).expand(batch, -1) + context
         tokens = torch.full_like(slots, 1)
-        rows = torch.arange(max(1, width // 2) if width % 2 == 0 else width, device=device).expand(batch, -1)
+        rows = torch.arange(head_rows, device=device).expand(batch, -1)
 
-        def once() -> None:
-            engine.logits(engine.forward(tokens, slots, "all" if batch == 1 else slots + 1, context + width), rows)
+    def once() -> object:
+        limit = "all" if batch == 1 else slots + 1
+        return engine.logits(engine.forward(tokens, slots, limit, context + width), rows)
 
-        return statistics.median(_seconds(once, device) for _ in range(repeats + 2))
+    return once
 
 
 def measure(
@@ -84,19 +94,25 @@ def measure(
                 lookup = {"prompt_lookup_num_tokens": 10}
                 runs["hf_prompt_lookup"] = _theirs(model, batches, max_new_tokens, eos_token_id, lookup)
         counts = {name: run() for name, run in runs.items()}  # also the warm-up
+        context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
+        blocks = [_block(decoder) for decoder in contenders.values()]
+        shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
+        passes = {shape: _one_pass(model, size, shape[0], context, shape[1]) for shape in sorted(shapes)}
         seconds: dict[str, list[float]] = {name: [] for name in runs}
+        times: dict[tuple[int, int], list[float]] = {shape: [] for shape in passes}
         for _ in range(repeats):
             for name, run in runs.items():
                 seconds[name].append(_seconds(run, model.device))
-        context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
-        widths = {1} | {w for decoder in contenders.values() for w in (_block(decoder), 2 * _block(decoder))}
-        times = {width: pass_seconds(model, size, width, context) for width in sorted(widths)}
+            with torch.inference_mode():
+                for shape, once in passes.items():
+                    times[shape] += [_seconds(once, model.device) for _ in range(9)][2:]
+        cost = {shape: statistics.median(values) for shape, values in times.items()}
         reference = statistics.median(seconds[_REFERENCE]) / counts[_REFERENCE].tokens
         for name, run in runs.items():
             share = _share_outside(run, model.device) if name in contenders else None
             measured = statistics.median(seconds[name])
             decoder = contenders.get(name)
-            rows.append(_row(name, size, decoder, counts[name], measured, share, reference, times, model))
+            rows.append(_row(name, size, decoder, counts[name], measured, share, reference, cost, model))
     return rows
 
 
@@ -112,10 +128,10 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 class _Counts:
-    """Tokens of all rows, passes charged to the rows, and passes the model ran."""
+    """Tokens of all rows, passes charged to the rows, passes the model ran, and how many positions went through it."""
 
-    def __init__(self, tokens: int = 0, forward_passes: int = 0, model_passes: int = 0):
-        self.tokens, self.forward_passes, self.model_passes = tokens, forward_passes, model_passes
+    def __init__(self) -> None:
+        self.tokens = self.forward_passes = self.model_passes = self.queries = self.batches = 0
 
 
 def _row(
@@ -126,14 +142,16 @@ def _row(
     seconds: float,
     share: float | None,
     reference: float,
-    times: Mapping[int, float],
+    times: Mapping[tuple[int, int], float],
     model: PreTrainedModel,
 ) -> dict[str, Any]:
     k = 1 if decoder is None else _block(decoder)
     per_forward = counts.tokens / counts.forward_passes
     gain = None
     if isinstance(decoder, SetBlock):
-        gain = predicted_gain(k / per_forward, k, times[1], times[k], times[2 * k])
+        gain = predicted_gain(k / per_forward, k, times[1, 1], times[k, k], times[2 * k, k])
+    after_prefill = counts.model_passes - counts.batches
+    wide = None if decoder is None or after_prefill == 0 else counts.queries / after_prefill
     return {
         "decoder": name,
         "batch": batch,
@@ -142,15 +160,16 @@ def _row(
         "tokens_per_second": round(counts.tokens / seconds, 3),
         "tokens_per_forward": round(per_forward, 4),
         "model_passes": counts.model_passes,
+        "queries_per_pass": "" if wide is None else round(wide, 2),
         "ms_per_pass": round(1e3 * seconds / counts.model_passes, 4),
         "share_outside_model": "" if share is None else round(share, 4),
         "gain_measured": round(reference / (seconds / counts.tokens), 4),
         "gain_predicted": "" if gain is None else round(gain, 4),
-        "ms_pass_1": round(1e3 * times[1], 4),
-        "ms_pass_k": "" if decoder is None else round(1e3 * times[k], 4),
-        "ms_pass_2k": "" if decoder is None else round(1e3 * times[2 * k], 4),
+        "ms_pass_1": round(1e3 * times[1, 1], 4),
+        "ms_pass_k": "" if decoder is None else round(1e3 * times[k, k], 4),
+        "ms_pass_2k": "" if decoder is None else round(1e3 * times[2 * k, k], 4),
         "block_size": "" if decoder is None else k,
-        "device": torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else "cpu",
+        "device": device_name(model.device),
         "threads": torch.get_num_threads(),
         "dtype": str(model.dtype).removeprefix("torch."),
         "torch": torch.__version__,
@@ -176,6 +195,8 @@ def _ours(
             counts.tokens += sum(map(len, out.tokens))
             counts.forward_passes += sum(out.forward_passes)
             counts.model_passes += out.model_passes
+            counts.queries += out.model_queries
+            counts.batches += 1
         return counts
 
     return run

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sbd.cache import SlotCache
+from sbd.decoding.fixed import FixedPasses
 from sbd.decoding.forward import DirectForward, is_supported
 
 _PACK_BELOW = 0.8
@@ -20,21 +21,35 @@ class Engine:
 
     Every query of a pass sees a prefix of its row's slots (``limit``), and may also see an interval of slots of its own
     (``own``). With slot = position that covers causal tokens, blocks of masks, and groups of masks behind drafts.
-    ``direct`` False calls the model's own forward even where `sbd.decoding.forward` knows its layers.
+    ``direct`` False calls the model's own forward even where `sbd.decoding.forward` knows its layers. ``fixed``: passes
+    of fixed shapes to run all but the first pass with; the capacity is then that of their cache.
     """
 
     direct = True
 
-    def __init__(self, model: PreTrainedModel, batch: int, capacity: int, forbidden: list[int]):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        batch: int,
+        capacity: int,
+        forbidden: list[int],
+        fixed: FixedPasses | None = None,
+    ):
         self.model = model
         self.device = model.device
-        self.cache = SlotCache(model.config, batch, capacity, model.dtype, self.device)
-        self.run = DirectForward(model, self.cache) if self.direct and is_supported(model) else None
+        self.fixed = fixed
+        if fixed is None:
+            self.cache = SlotCache(model.config, batch, capacity, model.dtype, self.device)
+            self.run = DirectForward(model, self.cache) if self.direct and is_supported(model) else None
+        else:
+            self.cache, self.run, capacity = fixed.cache, fixed.direct, fixed.cache.capacity
         self.slots = torch.arange(capacity, device=self.device)
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
         self.hidden_mask = torch.tensor(-torch.inf, dtype=model.dtype, device=self.device)
         self.seen_mask = torch.tensor(0.0, dtype=model.dtype, device=self.device)
         self.passes = 0
+        self.queries = 0
+        """Positions that went through the layers, of all rows, after the first pass (the prefill)."""
 
     def forward(
         self,
@@ -57,6 +72,11 @@ class Engine:
         """
         self.passes += 1
         positions = slots if positions is None else positions
+        if self.fixed is not None and self.passes > 1 and limit != "causal":
+            self._count(tokens.numel())
+            limits = limit if isinstance(limit, Tensor) else torch.full_like(slots, view)
+            none = torch.zeros_like(slots)
+            return self.fixed.run(tokens, slots, positions, limits, *((none, none) if own is None else own))
         mask = None
         if isinstance(limit, Tensor):
             keys = self.slots[:view]
@@ -67,9 +87,11 @@ class Engine:
         if self.run is not None and mask is not None and needed is not None and self.device.type == "cpu":
             few = int(needed.sum())
             if 0 < few <= _PACK_BELOW * needed.numel():
+                self._count(few)
                 self.cache.place_flat(slots, needed, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
                 return self.run.packed(tokens, positions, added, needed)
+        self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:
             # Added to the scores as it is; a boolean mask would be turned into this once per layer.
@@ -80,6 +102,14 @@ class Engine:
         return self.model.model(
             input_ids=tokens, attention_mask=mask, position_ids=positions, cache=self.cache, use_cache=True
         ).last_hidden_state
+
+    def width(self, count: int, full: int) -> int:
+        """How many further columns a pass gets for ``count`` that are needed: all ``full`` where shapes are fixed."""
+        return full if self.fixed is not None and count else count
+
+    def _count(self, queries: int) -> None:
+        if self.passes > 1:
+            self.queries += queries
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf."""

@@ -44,7 +44,7 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
 
     while True:
         rows.is_block_start.scatter_(1, block[:, None], True)
-        slots = length[:, None] + width[: high + commit if fused else high]
+        slots = length[:, None] + width[: high + engine.width(commit, high) if fused else high]
         limit = torch.where(slots < block[:, None], slots + 1, (block + size)[:, None])
         alone = rows.batch == 1 and commit == 0 and low == high  # one whole block: nothing is hidden
         needed = (slots < (block + size)[:, None]) & ~rows.done[:, None]
