@@ -20,7 +20,7 @@ from paper_figures.labels import ABSENT, mathtext, model_label, sampling_label
 from sbd.config import Arm, Experiment, load_experiment
 from sbd.errors import UserError
 
-TEXT = ["model", "run", "decoder", "device", "dtype", "torch"]
+TEXT = ["model", "run", "decoder", "device", "dtype", "torch", "clock"]
 EMPTY = ["share_outside_model", "gain_predicted", "queries_per_pass", "ms_pass_k", "ms_pass_2k", "block_size"]
 COLUMNS = [
     *TEXT,
@@ -102,7 +102,7 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
     first = rows.iloc[0]
     text = (
         f"scale {experiment.scale}; {first['device']}, threads: {int(first['threads'])}, {first['dtype']}, "
-        f"torch {first['torch']}; medians, prefill included"
+        f"torch {first['torch']}; medians by the {first['clock']} clock, prefill included"
     )
     style.note(figure, text)
     return figure

@@ -97,6 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     speed.add_argument("--batch-size", nargs="+", type=_positive, metavar="N", help="default: as it says, or 1 8")
     speed.add_argument("--problems", type=_positive, metavar="N", help="default: as it says, or 16")
     speed.add_argument("--dtype", choices=_DTYPES, help="of the weights (default: as it says, or the checkpoint's)")
+    speed.add_argument(
+        "--clock", choices=("wall", "cpu"), help="cpu: the processor's time (default: as it says, or wall)"
+    )
     speed.add_argument("--output", type=Path, metavar="FILE.csv", help="default: speed/MODEL/RUN.csv of the results")
     lossless = verb("lossless", _lossless, "compare self-speculative with autoregressive decoding, token for token")
     lossless.add_argument("--model", required=True, help="a model of the experiment")
@@ -220,6 +223,7 @@ def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
         "batch_sizes": options.batch_size,
         "problems": options.problems,
         "dtype": options.dtype,
+        "clock": options.clock,
     }
     asked = {name: value for name, value in asked.items() if value is not None}
     settings = _speed_settings(experiment, asked, options)

@@ -227,7 +227,8 @@ class ParetoConfig(Strict):
 class SpeedConfig(Strict):
     """What is timed, side by side: decoders of one run of every model, on the first problems of a benchmark's test set.
 
-    threads: of torch on a CPU. The workflow runs nothing beside it. dtypes: of the weights; "auto" is the checkpoint's.
+    threads: of torch on a CPU. The workflow runs nothing beside it. dtype: of the weights; "auto" is the checkpoint's.
+    clock: "cpu" counts the time of the processor, where other programs run beside.
     """
 
     run: Name
@@ -239,6 +240,7 @@ class SpeedConfig(Strict):
     repeats: PositiveInt = 3
     threads: PositiveInt = 1
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    clock: Literal["wall", "cpu"] = "wall"
 
 
 class TracesConfig(Strict):

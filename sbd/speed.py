@@ -1,8 +1,9 @@
 """Wall-clock of decoders, measured side by side: what passes cost, what they gain, and what equation 16 says they
 should.
 
-All decoders run in one process, in turn, several times over, so that a slow moment of the machine strikes all of them;
-the medians are reported. Baselines are what a user would pick instead: `generate` of Hugging Face, greedy and with
+All decoders run in one process, in turn, several times over, with passes of fixed widths between them, so that a slow
+moment of the machine strikes all of them; the medians are reported. On a machine that does other things beside it, time
+can be counted as that of the processor ("cpu"), for one thread. Baselines are what a user would pick instead: `generate` of Hugging Face, greedy and with
 prompt lookup.
 """
 
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel
@@ -25,6 +26,8 @@ from sbd.decoding.engine import Engine
 from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.files import write_text
+
+Clock = Literal["wall", "cpu"]
 
 _REFERENCE = "autoregressive"
 
@@ -70,13 +73,18 @@ def measure(
     eos_token_id: int | Sequence[int] | None = None,
     repeats: int = 3,
     hugging_face: bool = True,
+    clock: Clock = "wall",
 ) -> list[dict[str, Any]]:
     """One row for each batch size and decoder, our autoregressive loop first, and the baselines of Hugging Face.
 
     ``prompts`` are token ids; each batch size decodes all of them, in batches. Every contender is warmed up once. The
     prompt lookup of Hugging Face is measured at batch 1 only, since it knows no other.
-    Columns: see ``_row``. Times per pass are in milliseconds, 0 or empty where a column does not apply.
+    Columns: see ``_row``. Times per pass are in milliseconds, empty where a column does not apply.
     """
+    if clock == "cpu" and (model.device.type != "cpu" or torch.get_num_threads() > 1):
+        raise UserError(
+            "the processor's clock is for one thread on a CPU; measure with --threads 1, or by the wall clock"
+        )
     if not prompts:
         raise UserError("speed needs at least one prompt")
     if repeats < 1 or any(size < 1 for size in batch_sizes):
@@ -95,24 +103,24 @@ def measure(
                 runs["hf_prompt_lookup"] = _theirs(model, batches, max_new_tokens, eos_token_id, lookup)
         counts = {name: run() for name, run in runs.items()}  # also the warm-up
         context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
-        blocks = [_block(decoder) for decoder in contenders.values()]
+        blocks = {_block(decoder) for decoder in contenders.values()} - {1}
         shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
         passes = {shape: _one_pass(model, size, shape[0], context, shape[1]) for shape in sorted(shapes)}
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         times: dict[tuple[int, int], list[float]] = {shape: [] for shape in passes}
         for _ in range(repeats):
             for name, run in runs.items():
-                seconds[name].append(_seconds(run, model.device))
-            with torch.inference_mode():
-                for shape, once in passes.items():
-                    times[shape] += [_seconds(once, model.device) for _ in range(9)][2:]
+                seconds[name].append(_seconds(run, model.device, clock))
+                with torch.inference_mode():
+                    for shape, once in passes.items():
+                        times[shape] += [_seconds(once, model.device, clock) for _ in range(3)][1:]
         cost = {shape: statistics.median(values) for shape, values in times.items()}
         reference = statistics.median(seconds[_REFERENCE]) / counts[_REFERENCE].tokens
         for name, run in runs.items():
-            share = _share_outside(run, model.device) if name in contenders else None
+            share = _share_outside(run, model.device, clock) if name in contenders else None
             measured = statistics.median(seconds[name])
             decoder = contenders.get(name)
-            rows.append(_row(name, size, decoder, counts[name], measured, share, reference, cost, model))
+            rows.append(_row(name, size, decoder, counts[name], measured, share, reference, cost, model, clock))
     return rows
 
 
@@ -144,6 +152,7 @@ def _row(
     reference: float,
     times: Mapping[tuple[int, int], float],
     model: PreTrainedModel,
+    clock: Clock,
 ) -> dict[str, Any]:
     k = 1 if decoder is None else _block(decoder)
     per_forward = counts.tokens / counts.forward_passes
@@ -167,9 +176,10 @@ def _row(
         "gain_predicted": "" if gain is None else round(gain, 4),
         "ms_pass_1": round(1e3 * times[1, 1], 4),
         "ms_pass_k": "" if decoder is None else round(1e3 * times[k, k], 4),
-        "ms_pass_2k": "" if decoder is None else round(1e3 * times[2 * k, k], 4),
+        "ms_pass_2k": "" if decoder is None or k == 1 else round(1e3 * times[2 * k, k], 4),
         "block_size": "" if decoder is None else k,
         "device": device_name(model.device),
+        "clock": clock,
         "threads": torch.get_num_threads(),
         "dtype": str(model.dtype).removeprefix("torch."),
         "torch": torch.__version__,
@@ -244,32 +254,33 @@ def _length(tokens: list[int], ends: list[int]) -> int:
     return next((n for n, token in enumerate(tokens, 1) if token in ends), len(tokens))
 
 
-def _seconds(run: Callable[[], object], device: torch.device) -> float:
+def _seconds(run: Callable[[], object], device: torch.device, clock: Clock = "wall") -> float:
+    now = time.perf_counter if clock == "wall" else time.process_time
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    start = time.perf_counter()
+    start = now()
     run()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    return now() - start
 
 
-def _share_outside(run: Callable[[], object], device: torch.device) -> float:
+def _share_outside(run: Callable[[], object], device: torch.device, clock: Clock) -> float:
     """Share of the time of a run that is spent outside the layers and the LM head of the model."""
-    with _model_clock(device) as inside:
-        total = _seconds(run, device)
+    with _model_clock(device, clock) as inside:
+        total = _seconds(run, device, clock)
     return max(0.0, 1 - inside[0] / total)
 
 
 @contextmanager
-def _model_clock(device: torch.device) -> Iterator[list[float]]:
+def _model_clock(device: torch.device, clock: Clock) -> Iterator[list[float]]:
     """Sum up the seconds spent in ``Engine.forward`` and ``Engine.logits`` while the context is open."""
     inside = [0.0]
 
     def timed(method: Callable) -> Callable:
         def call(*args: Any, **kwargs: Any) -> Any:
             result = []
-            inside[0] += _seconds(lambda: result.append(method(*args, **kwargs)), device)
+            inside[0] += _seconds(lambda: result.append(method(*args, **kwargs)), device, clock)
             return result[0]
 
         return call

@@ -13,7 +13,8 @@ from sbd.decoding.fixed import FixedPasses
 from sbd.decoding.forward import DirectForward, is_supported
 
 _PACK_BELOW = 0.8
-"""Share of needed queries below which leaving out the others pays for attending row by row."""
+_PACK_SINGLE_BELOW = 0.4
+"""Share of needed queries below which leaving out the others pays for attending row by row; single queries gain less."""
 
 
 class Engine:
@@ -86,7 +87,7 @@ class Engine:
             mask = mask[:, None]
         if self.run is not None and mask is not None and needed is not None and self.device.type == "cpu":
             few = int(needed.sum())
-            if 0 < few <= _PACK_BELOW * needed.numel():
+            if self.packs(few, needed.shape):
                 self._count(few)
                 self.cache.place_flat(slots, needed, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
@@ -106,6 +107,12 @@ class Engine:
     def width(self, count: int, full: int) -> int:
         """How many further columns a pass gets for ``count`` that are needed: all ``full`` where shapes are fixed."""
         return full if self.fixed is not None and count else count
+
+    def packs(self, few: int, shape: torch.Size | tuple[int, int]) -> bool:
+        """Whether a pass of ``shape`` [batch, query] of which ``few`` queries are needed leaves out the others."""
+        share = _PACK_BELOW if shape[1] > 1 else _PACK_SINGLE_BELOW
+        able = self.run is not None and self.fixed is None and self.device.type == "cpu"
+        return able and 0 < few <= share * shape[0] * shape[1]
 
     def _count(self, queries: int) -> None:
         if self.passes > 1:

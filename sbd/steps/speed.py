@@ -32,6 +32,7 @@ def run(experiment: Experiment, model_name: str, settings: SpeedConfig, output: 
         benchmark.max_new_tokens,
         tokenizer.eos_token_id,  # type: ignore[arg-type]
         settings.repeats,
+        clock=settings.clock,
     )
     write_csv(output, [{"model": model_name, "run": settings.run, **row} for row in rows])
     for row in rows:
