@@ -3,8 +3,8 @@ should.
 
 All decoders run in one process, in turn, several times over, with passes of fixed widths between them, so that a slow
 moment of the machine strikes all of them; the medians are reported. On a machine that does other things beside it, time
-can be counted as that of the processor ("cpu"), for one thread. Baselines are what a user would pick instead: `generate` of Hugging Face, greedy and with
-prompt lookup.
+can be counted as that of the processor ("cpu"), for one thread. Baselines are what a user would pick instead:
+`generate` of Hugging Face, greedy and with prompt lookup.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ p.counts {{ margin: 0 0 1rem; color: #555; }}
 <output id="shown"></output>
 </div>
 <div class="text"><span class="prompt">{prompt}</span>{tokens}</div>
-<p class="counts">Colour runs from the first pass (blue) to the last (yellow).{block_note} Point at a token for its pass{entropy_note}.</p>
+<p class="counts">Colour runs from the first pass (blue) to the last (yellow).{block_note}
+Point at a token for its pass{entropy_note}.</p>
 <script>
 const slider = document.getElementById("pass"), shown = document.getElementById("shown");
 const tokens = [...document.querySelectorAll(".token")];
