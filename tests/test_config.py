@@ -50,6 +50,12 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"tokenizer": {"path": "gpt2"}}, "not both and not none"),
         ({"models": {"llama-tiny": {"architecture": "gpt2"}}}, "models.llama-tiny.architecture"),
         ({"scale": "../elsewhere"}, "scale"),
+        ({"speed": {"run": "sbd", "decoders": ["nope"]}}, "speed.decoders: unknown name 'nope'"),
+        ({"speed": {"run": "nope", "decoders": ["ntp"]}}, "speed.run: unknown name 'nope'"),
+        ({"speed": {"benchmark": "nope"}}, "speed.benchmark: unknown name 'nope'"),
+        ({"traces": {"model": "gpt", "run": "sbd"}}, "traces.models: unknown name 'gpt'"),
+        ({"traces": {"problem": -1}}, "traces.problem: Input should be greater than or equal to 0 (got -1)"),
+        ({"decoders": {"gamma_0": {"sampler": {"form": "new"}}}}, "decoders.gamma_0.sampler.form"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
