@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 
 from sbd.decoding import Autoregressive, Decoder, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
+from sbd.decoding.fixed import Execution, FixedPasses
 from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.files import write_text
@@ -49,10 +50,13 @@ def pass_seconds(
         return statistics.median([_seconds(once, model.device) for _ in range(repeats + 2)][2:])
 
 
-def _one_pass(model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int) -> Callable[[], object]:
+def _one_pass(
+    model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int, execution: Execution = "eager"
+) -> Callable[[], object]:
     device = model.device
     with torch.inference_mode():
-        engine = Engine(model, batch, context + width, [])
+        fixed = None if execution == "eager" else FixedPasses(model, batch, context + width, execution)
+        engine = Engine(model, batch, context + width, [], fixed)
         slots = torch.arange(width, device=device).expand(batch, -1) + context
         tokens = torch.full_like(slots, 1)
         rows = torch.arange(head_rows, device=device).expand(batch, -1)
@@ -74,6 +78,7 @@ def measure(
     repeats: int = 3,
     hugging_face: bool = True,
     clock: Clock = "wall",
+    execution: Execution = "eager",
 ) -> list[dict[str, Any]]:
     """One row for each batch size and decoder, our autoregressive loop first, and the baselines of Hugging Face.
 
@@ -94,7 +99,8 @@ def measure(
     for size in batch_sizes:
         batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
         runs: dict[str, Callable[[], _Counts]] = {
-            name: _ours(model, batches, decoder, max_new_tokens, eos_token_id) for name, decoder in contenders.items()
+            name: _ours(model, batches, decoder, max_new_tokens, eos_token_id, execution)
+            for name, decoder in contenders.items()
         }
         if hugging_face:
             runs["hf_generate"] = _theirs(model, batches, max_new_tokens, eos_token_id, {})
@@ -105,7 +111,11 @@ def measure(
         context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
         blocks = {_block(decoder) for decoder in contenders.values()} - {1}
         shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
-        passes = {shape: _one_pass(model, size, shape[0], context, shape[1]) for shape in sorted(shapes)}
+        passes = {shape: _one_pass(model, size, shape[0], context, shape[1], execution) for shape in sorted(shapes)}
+        with torch.inference_mode():
+            for once in passes.values():
+                once()  # the first pass of an engine is never captured, the second one is
+                once()
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         times: dict[tuple[int, int], list[float]] = {shape: [] for shape in passes}
         for _ in range(repeats):
@@ -196,12 +206,12 @@ def _block(decoder: Decoder) -> int:
 
 
 def _ours(
-    model: PreTrainedModel, batches: list, decoder: Decoder, max_new_tokens: int, eos: Any
+    model: PreTrainedModel, batches: list, decoder: Decoder, max_new_tokens: int, eos: Any, execution: Execution
 ) -> Callable[[], _Counts]:
     def run() -> _Counts:
         counts = _Counts()
         for batch in batches:
-            out = generate(model, batch, decoder, max_new_tokens, eos_token_id=eos)
+            out = generate(model, batch, decoder, max_new_tokens, eos_token_id=eos, execution=execution)
             counts.tokens += sum(map(len, out.tokens))
             counts.forward_passes += sum(out.forward_passes)
             counts.model_passes += out.model_passes

@@ -11,9 +11,12 @@ from tests.decoding_helpers import MASK, prompts, tiny_model
 from tests.live_memory import LiveMemory
 
 
+MODEL = tiny_model()
+
+
 def peak(decoder, **options) -> tuple[int, int]:
     with LiveMemory() as memory:
-        out = generate(tiny_model(), prompts([5, 9, 2, 6]), decoder, **options)
+        out = generate(MODEL, prompts([5, 9, 2, 6]), decoder, **options)
     return memory.peak, out.model_passes
 
 
