@@ -10,7 +10,6 @@ from sbd.samplers import EntropyBound, TopK
 from tests.decoding_helpers import MASK, prompts, tiny_model
 from tests.live_memory import LiveMemory
 
-
 MODEL = tiny_model()
 
 
