@@ -64,22 +64,26 @@ class Engine:
     ) -> Tensor:
         """Hidden states [batch, query, hidden] of one pass.
 
-        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i. "causal" is for a pass over
-        the whole view from slot 0, "all" for queries that see the whole view. ``view`` bounds the slots that any query
-        of interest attends to. ``positions`` default to the slots. ``own`` = (low, high), each [batch, query]: slots
-        low <= j < high are attended to as well.
+        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i, or all of a row to those below
+        one limit [batch, 1]. "causal" is for a pass over the whole view from slot 0, "all" for queries that see the
+        whole view. ``view`` bounds the slots that any query of interest attends to. ``positions`` default to the slots.
+        ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
         ``needed`` [batch, query] are the queries whose states and keys matter. On a CPU, where a pass costs what it
         computes, the others are left out if there are many; a GPU keeps its few fixed shapes.
         """
         self.passes += 1
         positions = slots if positions is None else positions
-        if self.fixed is not None and self.passes > 1 and limit != "causal":
+        causal = not isinstance(limit, Tensor) and limit == "causal"
+        if self.fixed is not None and self.passes > 1 and not causal:
             self._count(tokens.numel())
             limits = limit if isinstance(limit, Tensor) else torch.full_like(slots, view)
+            limits = limits.expand(slots.shape)
             none = torch.zeros_like(slots)
             return self.fixed.run(tokens, slots, positions, limits, *((none, none) if own is None else own))
-        mask = None
-        if isinstance(limit, Tensor):
+        mask = lengths = None
+        if isinstance(limit, Tensor) and limit.shape[1] == 1 and own is None and self.run and self.run.flash:
+            lengths = limit[:, 0]
+        elif isinstance(limit, Tensor):
             keys = self.slots[:view]
             mask = keys < limit[..., None]
             if own is not None:
@@ -97,9 +101,10 @@ class Engine:
         if self.run is not None:
             # Added to the scores as it is; a boolean mask would be turned into this once per layer.
             added = None if mask is None else torch.where(mask, self.seen_mask, self.hidden_mask)
-            return self.run(tokens, positions, added, causal=mask is None and limit == "causal")
-        if mask is None and limit == "all" and slots.shape[1] > 1:  # without a mask it would take a pass for causal
-            mask = torch.ones((1, 1, slots.shape[1], view), dtype=torch.bool, device=self.device)
+            return self.run(tokens, positions, added, causal, lengths=lengths)
+        if mask is None and not causal and slots.shape[1] > 1:  # without a mask it would take a pass for causal
+            mask = torch.ones((1, 1, 1, view), dtype=torch.bool, device=self.device)
+        mask = None if mask is None else mask.expand(-1, -1, slots.shape[1], -1)
         return self.model.model(
             input_ids=tokens, attention_mask=mask, position_ids=positions, cache=self.cache, use_cache=True
         ).last_hidden_state
