@@ -15,6 +15,16 @@ include: "workflow/rules/evaluate.smk"
 include: "workflow/rules/paper.smk"
 
 
+if EXPERIMENT.speed:
+
+    include: "workflow/rules/speed.smk"
+
+
+if EXPERIMENT.traces:
+
+    include: "workflow/rules/traces.smk"
+
+
 localrules:
     all,
     models,
@@ -35,3 +45,5 @@ rule all:
     default_target: True
     input:
         [entry.writes(EXPERIMENT.folder)[0] for entry in paper_index.drawn(EXPERIMENT)],
+        rules.decoding_speed.output.pdf.format(scale=EXPERIMENT.work_scale) if EXPERIMENT.speed else [],
+        [page.format(scale=EXPERIMENT.work_scale) for page in rules.traces.output] if EXPERIMENT.traces else [],

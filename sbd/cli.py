@@ -11,10 +11,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment, SpeedConfig, load_experiment
 from sbd.errors import UserError
+
+_DTYPES = ("auto", "float32", "bfloat16")
 
 Handler = Callable[[Experiment, argparse.Namespace], None]
 
@@ -82,21 +84,45 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--margin", type=_not_negative, default=2.0, metavar="POINTS", help="default: %(default)s")
     tune.add_argument("--confidence", type=_share, default=0.95, metavar="C", help="default: %(default)s")
     tune.add_argument("--limit", type=_positive, metavar="N", help="use the first N problems (default: all)")
-    generate = verb("generate", _generate, "continue one prompt with any decoder of the experiment, and show how")
-    generate.add_argument("prompt", help="the text to continue")
+    generate = verb("generate", _generate, "continue prompts with any decoder of the experiment, and show how")
+    generate.add_argument("prompt", nargs="+", help="the text to continue, or several")
     generate.add_argument("--model", required=True, metavar="FOLDER", help="a checkpoint folder or hub id")
     generate.add_argument("--decoder", default="gamma_0.1", help="a decoder of the experiment (default: %(default)s)")
     generate.add_argument("--max-new-tokens", type=_positive, default=128, metavar="N", help="default: %(default)s")
     generate.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (default: %(default)s)")
+    generate.add_argument("--top-k", type=_positive, metavar="N", help="sample among the N likeliest tokens only")
+    generate.add_argument("--top-p", type=float, metavar="P", help="sample among the fewest tokens that hold P only")
+    generate.add_argument("--samples", type=_positive, default=1, metavar="N", help="of each prompt (default: 1)")
     generate.add_argument("--seed", type=int, default=0, help="of sampling (default: %(default)s)")
+    generate.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end at this text; repeatable")
+    generate.add_argument("--stream", action="store_true", help="print the text as it becomes final")
+    generate.add_argument("--dtype", choices=_DTYPES, default="auto", help="of the weights (default: the checkpoint's)")
+    generate.add_argument(
+        "--execution", choices=("eager", "compile", "graphs"), default="eager", help="of passes (default: %(default)s)"
+    )
     generate.add_argument("--trace", type=Path, metavar="FILE.html", help="write a page that shows every pass")
+    traces = verb("traces", _traces, "write the page of `generate --trace` for each decoder, as the experiment asks")
     speed = verb("speed", _speed, "measure decoders side by side: tokens per second, time per pass, gain")
     speed.add_argument("--model", required=True, help="a model of the experiment")
-    speed.add_argument("--run", required=True, help="a run of the experiment")
-    speed.add_argument("--decoder", nargs="+", required=True, metavar="NAME", help="decoders of the experiment")
-    speed.add_argument("--batch-size", nargs="+", type=_positive, default=[1, 8], metavar="N", help="default: 1 8")
-    speed.add_argument("--problems", type=_positive, default=16, metavar="N", help="default: %(default)s")
-    for added in (generate, speed, tune):
+    speed.add_argument("--run", help="a run of the experiment (default: as `speed` in the experiment says)")
+    speed.add_argument("--decoder", nargs="+", metavar="NAME", help="decoders of the experiment (default: as it says)")
+    speed.add_argument("--batch-size", nargs="+", type=_positive, metavar="N", help="default: as it says, or 1 8")
+    speed.add_argument("--problems", type=_positive, metavar="N", help="default: as it says, or 16")
+    speed.add_argument("--dtype", choices=_DTYPES, help="of the weights (default: as it says, or the checkpoint's)")
+    speed.add_argument(
+        "--clock", choices=("wall", "cpu"), help="cpu: the processor's time (default: as it says, or wall)"
+    )
+    speed.add_argument("--output", type=Path, metavar="FILE.csv", help="default: speed/MODEL/RUN.csv of the results")
+    lossless = verb("lossless", _lossless, "compare self-speculative with autoregressive decoding, token for token")
+    lossless.add_argument("--model", required=True, help="a model of the experiment")
+    lossless.add_argument("--run", required=True, help="a run of the experiment")
+    lossless.add_argument("--decoder", default="self_speculative", help="default: %(default)s")
+    lossless.add_argument("--batch-size", nargs="+", type=_positive, default=[1, 8], metavar="N", help="default: 1 8")
+    lossless.add_argument("--problems", type=_positive, default=500, metavar="N", help="default: %(default)s")
+    lossless.add_argument(
+        "--output", type=Path, metavar="FILE.csv", help="default: lossless/MODEL/RUN.csv of the results"
+    )
+    for added in (generate, traces, speed, lossless, tune):
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
     return parser
 
@@ -231,28 +257,75 @@ def _generate(experiment: Experiment, options: argparse.Namespace) -> None:
     _set_threads(options.threads)
     from sbd.steps import generate
 
+    names = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "samples", "stop", "stream", "execution")
     generate.run(
         options.model,
         options.prompt,
         options.decoder,
         experiment.decoders[options.decoder],
-        options.max_new_tokens,
-        options.temperature,
-        options.seed,
-        options.trace,
+        generate.Options(
+            **{name: getattr(options, name) for name in names},
+            dtype=generate.DTYPES[options.dtype],
+            trace=options.trace,
+        ),
     )
+
+
+def _traces(experiment: Experiment, options: argparse.Namespace) -> None:
+    if experiment.traces is None:
+        raise UserError(f"{options.experiment} has no key `traces`, which says what to show; see experiments/tiny.yaml")
+    _set_threads(options.threads)
+    from sbd.steps import traces
+
+    traces.run(experiment, experiment.traces)
 
 
 def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
     _known(options, "model", experiment.models)
-    _known(options, "run", experiment.runs)
-    for name in options.decoder:
-        if name not in experiment.decoders:
-            raise UserError(f"unknown decoder {name!r}; {options.experiment} has {', '.join(experiment.decoders)}")
+    asked = {
+        "run": options.run,
+        "decoders": options.decoder,
+        "batch_sizes": options.batch_size,
+        "problems": options.problems,
+        "dtype": options.dtype,
+        "clock": options.clock,
+    }
+    asked = {name: value for name, value in asked.items() if value is not None}
+    settings = _speed_settings(experiment, asked, options)
     _set_threads(options.threads)
     from sbd.steps import speed
 
-    speed.run(experiment, options.model, options.run, options.decoder, options.batch_size, options.problems)
+    default = experiment.folder / "speed" / options.model / f"{settings.run}.csv"
+    speed.run(experiment, options.model, settings, options.output or default)
+
+
+def _speed_settings(experiment: Experiment, asked: dict[str, Any], options: argparse.Namespace) -> SpeedConfig:
+    """What ``speed`` of the experiment says, overlaid by what was asked."""
+    said = {} if experiment.speed is None else experiment.speed.model_dump()
+    if missing := [flag for flag, key in (("--run", "run"), ("--decoder", "decoders")) if key not in {**said, **asked}]:
+        raise UserError(f"{options.experiment} has no key `speed`; say what to measure with {' and '.join(missing)}")
+    settings = SpeedConfig(**{**said, **asked})
+    for kind, names, allowed in (
+        ("run", [settings.run], experiment.runs),
+        ("decoder", settings.decoders, experiment.decoders),
+    ):
+        for name in names:
+            if name not in allowed:
+                raise UserError(f"unknown {kind} {name!r}; {options.experiment} has {', '.join(allowed)}")
+    return settings
+
+
+def _lossless(experiment: Experiment, options: argparse.Namespace) -> None:
+    _known(options, "model", experiment.models)
+    _known(options, "run", experiment.runs)
+    _known(options, "decoder", experiment.decoders)
+    if experiment.decoders[options.decoder].kind != "self_speculative":
+        raise UserError(f"decoder {options.decoder!r} is not self-speculative, and no other one promises equal text")
+    _set_threads(options.threads)
+    from sbd.steps import lossless
+
+    output = options.output or experiment.folder / "lossless" / options.model / f"{options.run}.csv"
+    lossless.run(experiment, options.model, options.run, options.decoder, options.batch_size, options.problems, output)
 
 
 def _known(options: argparse.Namespace, kind: str, allowed: Iterable[str]) -> None:

@@ -143,6 +143,7 @@ class SamplerConfig(Strict):
     factor: PositiveFloat | None = None
     threshold: float | None = Field(None, ge=0, le=1)
     count: PositiveInt | None = None
+    form: Literal["fast_dllm", "printed"] = "fast_dllm"
 
     @model_validator(mode="after")
     def _parameter_of_the_rule(self) -> SamplerConfig:
@@ -214,6 +215,38 @@ class ParetoConfig(Strict):
     references: list[Arm] = []
 
 
+class SpeedConfig(Strict):
+    """What is timed, side by side: decoders of one run of every model, on the first problems of a benchmark's test set.
+
+    threads: of torch on a CPU. The workflow runs nothing beside it. dtype: of the weights; "auto" is the checkpoint's.
+    clock: "cpu" counts the time of the processor, where other programs run beside.
+    """
+
+    run: Name
+    decoders: list[Name] = Field(min_length=1)
+    benchmark: Name | None = None
+    models: list[Name] | None = None
+    batch_sizes: list[PositiveInt] = [1, 8]
+    problems: PositiveInt = 16
+    repeats: PositiveInt = 3
+    threads: PositiveInt = 1
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    clock: Literal["wall", "cpu"] = "wall"
+
+
+class TracesConfig(Strict):
+    """Pages that show one decode each, pass by pass: decoders of a run on one problem of a benchmark's test set.
+
+    decoders: all of the experiment if left out. problem: its number in the test set, from 0.
+    """
+
+    model: Name
+    run: Name
+    decoders: list[Name] | None = None
+    benchmark: Name | None = None
+    problem: int = Field(0, ge=0)
+
+
 class Experiment(Strict):
     """An experiment file. All names of models, runs, decoders, benchmarks and sources are free.
 
@@ -234,6 +267,8 @@ class Experiment(Strict):
     table1: Table1Config
     pareto: ParetoConfig
     figures: Figures = Figures()
+    speed: SpeedConfig | None = None
+    traces: TracesConfig | None = None
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Experiment:
@@ -265,6 +300,14 @@ class Experiment(Strict):
                     raise ValueError(
                         f"evaluations.{index}.models: run {run!r} is not trained for {', '.join(sorted(lost))}"
                     )
+        for part, shown in (("speed", self.speed), ("traces", self.traces)):
+            if shown is not None:
+                _known(shown.run, self.runs, f"{part}.run")
+                _known(shown.benchmark, self.benchmarks, f"{part}.benchmark")
+                for name in shown.decoders or []:
+                    _known(name, self.decoders, f"{part}.decoders")
+                for name in [shown.model] if isinstance(shown, TracesConfig) else shown.models or []:
+                    _known(name, self.models, f"{part}.models")
         evaluated = {(run, decoder) for _, run, decoder, _ in self.jobs()}
         arms = [("table1.rows", arm) for arm in self.table1.rows] + [
             ("pareto.references", a) for a in self.pareto.references
@@ -340,6 +383,10 @@ class Experiment(Strict):
             if run.repeats in runs:
                 repeated.setdefault((run.seed, run.data_seed), {})[run.repeats] = name
         return [runs, *(tuple(r[run] for run in runs) for r in repeated.values() if set(runs) <= set(r))]
+
+    def benchmark_of(self, shown: SpeedConfig | TracesConfig) -> BenchmarkConfig:
+        """The benchmark that is timed or shown: the first one, unless it is named."""
+        return self.benchmarks[shown.benchmark or next(iter(self.benchmarks))]
 
     @property
     def folder(self) -> Path:

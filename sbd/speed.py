@@ -1,9 +1,10 @@
 """Wall-clock of decoders, measured side by side: what passes cost, what they gain, and what equation 16 says they
 should.
 
-All decoders run in one process, in turn, several times over, so that a slow moment of the machine strikes all of them;
-the medians are reported. Baselines are what a user would pick instead: `generate` of Hugging Face, greedy and with
-prompt lookup.
+All decoders run in one process, in turn, several times over, with passes of fixed widths between them, so that a slow
+moment of the machine strikes all of them; the medians are reported. On a machine that does other things beside it, time
+can be counted as that of the processor ("cpu"), for one thread. Baselines are what a user would pick instead:
+`generate` of Hugging Face, greedy and with prompt lookup.
 """
 
 from __future__ import annotations
@@ -15,15 +16,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import PreTrainedModel
 
 from sbd.decoding import Autoregressive, Decoder, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
+from sbd.decoding.fixed import Execution, FixedPasses
+from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.files import write_text
+
+Clock = Literal["wall", "cpu"]
 
 _REFERENCE = "autoregressive"
 
@@ -33,22 +38,34 @@ def predicted_gain(forwards_per_block: float, k: int, time_1: float, time_k: flo
     return k * time_1 / (time_2k + (forwards_per_block - 1) * time_k)
 
 
-def pass_seconds(model: PreTrainedModel, batch: int, width: int, context: int, repeats: int = 9) -> float:
-    """Median seconds of one pass of ``width`` queries per row behind ``context`` tokens, with its logits.
+def pass_seconds(
+    model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int | None = None, repeats: int = 9
+) -> float:
+    """Median seconds of one pass of ``width`` queries per row behind ``context`` tokens.
 
-    At most half of the queries of a wide pass go through the LM head, as when a block is committed: 2k queries, k rows.
+    Its logits are those of ``head_rows`` queries per row: all by default, k of 2k in a pass that commits a block.
     """
+    once = _one_pass(model, batch, width, context, width if head_rows is None else head_rows)
+    with torch.inference_mode():
+        return statistics.median([_seconds(once, model.device) for _ in range(repeats + 2)][2:])
+
+
+def _one_pass(
+    model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int, execution: Execution = "eager"
+) -> Callable[[], object]:
     device = model.device
     with torch.inference_mode():
-        engine = Engine(model, batch, context + width, [])
+        fixed = None if execution == "eager" else FixedPasses(model, batch, context + width, execution)
+        engine = Engine(model, batch, context + width, [], fixed)
         slots = torch.arange(width, device=device).expand(batch, -1) + context
         tokens = torch.full_like(slots, 1)
-        rows = torch.arange(max(1, width // 2) if width % 2 == 0 else width, device=device).expand(batch, -1)
+        rows = torch.arange(head_rows, device=device).expand(batch, -1)
 
-        def once() -> None:
-            engine.logits(engine.forward(tokens, slots, "all" if batch == 1 else slots + 1, context + width), rows)
+    def once() -> object:
+        limit = "all" if batch == 1 else slots + 1
+        return engine.logits(engine.forward(tokens, slots, limit, context + width), rows)
 
-        return statistics.median(_seconds(once, device) for _ in range(repeats + 2))
+    return once
 
 
 def measure(
@@ -60,13 +77,19 @@ def measure(
     eos_token_id: int | Sequence[int] | None = None,
     repeats: int = 3,
     hugging_face: bool = True,
+    clock: Clock = "wall",
+    execution: Execution = "eager",
 ) -> list[dict[str, Any]]:
     """One row for each batch size and decoder, our autoregressive loop first, and the baselines of Hugging Face.
 
     ``prompts`` are token ids; each batch size decodes all of them, in batches. Every contender is warmed up once. The
     prompt lookup of Hugging Face is measured at batch 1 only, since it knows no other.
-    Columns: see ``_row``. Times per pass are in milliseconds, 0 or empty where a column does not apply.
+    Columns: see ``_row``. Times per pass are in milliseconds, empty where a column does not apply.
     """
+    if clock == "cpu" and (model.device.type != "cpu" or torch.get_num_threads() > 1):
+        raise UserError(
+            "the processor's clock is for one thread on a CPU; measure with --threads 1, or by the wall clock"
+        )
     if not prompts:
         raise UserError("speed needs at least one prompt")
     if repeats < 1 or any(size < 1 for size in batch_sizes):
@@ -76,7 +99,8 @@ def measure(
     for size in batch_sizes:
         batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
         runs: dict[str, Callable[[], _Counts]] = {
-            name: _ours(model, batches, decoder, max_new_tokens, eos_token_id) for name, decoder in contenders.items()
+            name: _ours(model, batches, decoder, max_new_tokens, eos_token_id, execution)
+            for name, decoder in contenders.items()
         }
         if hugging_face:
             runs["hf_generate"] = _theirs(model, batches, max_new_tokens, eos_token_id, {})
@@ -84,19 +108,29 @@ def measure(
                 lookup = {"prompt_lookup_num_tokens": 10}
                 runs["hf_prompt_lookup"] = _theirs(model, batches, max_new_tokens, eos_token_id, lookup)
         counts = {name: run() for name, run in runs.items()}  # also the warm-up
+        context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
+        blocks = {_block(decoder) for decoder in contenders.values()} - {1}
+        shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
+        passes = {shape: _one_pass(model, size, shape[0], context, shape[1], execution) for shape in sorted(shapes)}
+        with torch.inference_mode():
+            for once in passes.values():
+                once()  # the first pass of an engine is never captured, the second one is
+                once()
         seconds: dict[str, list[float]] = {name: [] for name in runs}
+        times: dict[tuple[int, int], list[float]] = {shape: [] for shape in passes}
         for _ in range(repeats):
             for name, run in runs.items():
-                seconds[name].append(_seconds(run, model.device))
-        context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
-        widths = {1} | {w for decoder in contenders.values() for w in (_block(decoder), 2 * _block(decoder))}
-        times = {width: pass_seconds(model, size, width, context) for width in sorted(widths)}
+                seconds[name].append(_seconds(run, model.device, clock))
+                with torch.inference_mode():
+                    for shape, once in passes.items():
+                        times[shape] += [_seconds(once, model.device, clock) for _ in range(3)][1:]
+        cost = {shape: statistics.median(values) for shape, values in times.items()}
         reference = statistics.median(seconds[_REFERENCE]) / counts[_REFERENCE].tokens
         for name, run in runs.items():
-            share = _share_outside(run, model.device) if name in contenders else None
+            share = _share_outside(run, model.device, clock) if name in contenders else None
             measured = statistics.median(seconds[name])
             decoder = contenders.get(name)
-            rows.append(_row(name, size, decoder, counts[name], measured, share, reference, times, model))
+            rows.append(_row(name, size, decoder, counts[name], measured, share, reference, cost, model, clock))
     return rows
 
 
@@ -112,10 +146,10 @@ def write_csv(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 class _Counts:
-    """Tokens of all rows, passes charged to the rows, and passes the model ran."""
+    """Tokens of all rows, passes charged to the rows, passes the model ran, and how many positions went through it."""
 
-    def __init__(self, tokens: int = 0, forward_passes: int = 0, model_passes: int = 0):
-        self.tokens, self.forward_passes, self.model_passes = tokens, forward_passes, model_passes
+    def __init__(self) -> None:
+        self.tokens = self.forward_passes = self.model_passes = self.queries = self.batches = 0
 
 
 def _row(
@@ -126,14 +160,17 @@ def _row(
     seconds: float,
     share: float | None,
     reference: float,
-    times: Mapping[int, float],
+    times: Mapping[tuple[int, int], float],
     model: PreTrainedModel,
+    clock: Clock,
 ) -> dict[str, Any]:
     k = 1 if decoder is None else _block(decoder)
     per_forward = counts.tokens / counts.forward_passes
     gain = None
     if isinstance(decoder, SetBlock):
-        gain = predicted_gain(k / per_forward, k, times[1], times[k], times[2 * k])
+        gain = predicted_gain(k / per_forward, k, times[1, 1], times[k, k], times[2 * k, k])
+    after_prefill = counts.model_passes - counts.batches
+    wide = None if decoder is None or after_prefill == 0 else counts.queries / after_prefill
     return {
         "decoder": name,
         "batch": batch,
@@ -142,15 +179,17 @@ def _row(
         "tokens_per_second": round(counts.tokens / seconds, 3),
         "tokens_per_forward": round(per_forward, 4),
         "model_passes": counts.model_passes,
+        "queries_per_pass": "" if wide is None else round(wide, 2),
         "ms_per_pass": round(1e3 * seconds / counts.model_passes, 4),
         "share_outside_model": "" if share is None else round(share, 4),
         "gain_measured": round(reference / (seconds / counts.tokens), 4),
         "gain_predicted": "" if gain is None else round(gain, 4),
-        "ms_pass_1": round(1e3 * times[1], 4),
-        "ms_pass_k": "" if decoder is None else round(1e3 * times[k], 4),
-        "ms_pass_2k": "" if decoder is None else round(1e3 * times[2 * k], 4),
+        "ms_pass_1": round(1e3 * times[1, 1], 4),
+        "ms_pass_k": "" if decoder is None else round(1e3 * times[k, k], 4),
+        "ms_pass_2k": "" if decoder is None or k == 1 else round(1e3 * times[2 * k, k], 4),
         "block_size": "" if decoder is None else k,
-        "device": torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else "cpu",
+        "device": device_name(model.device),
+        "clock": clock,
         "threads": torch.get_num_threads(),
         "dtype": str(model.dtype).removeprefix("torch."),
         "torch": torch.__version__,
@@ -167,15 +206,17 @@ def _block(decoder: Decoder) -> int:
 
 
 def _ours(
-    model: PreTrainedModel, batches: list, decoder: Decoder, max_new_tokens: int, eos: Any
+    model: PreTrainedModel, batches: list, decoder: Decoder, max_new_tokens: int, eos: Any, execution: Execution
 ) -> Callable[[], _Counts]:
     def run() -> _Counts:
         counts = _Counts()
         for batch in batches:
-            out = generate(model, batch, decoder, max_new_tokens, eos_token_id=eos)
+            out = generate(model, batch, decoder, max_new_tokens, eos_token_id=eos, execution=execution)
             counts.tokens += sum(map(len, out.tokens))
             counts.forward_passes += sum(out.forward_passes)
             counts.model_passes += out.model_passes
+            counts.queries += out.model_queries
+            counts.batches += 1
         return counts
 
     return run
@@ -223,32 +264,33 @@ def _length(tokens: list[int], ends: list[int]) -> int:
     return next((n for n, token in enumerate(tokens, 1) if token in ends), len(tokens))
 
 
-def _seconds(run: Callable[[], object], device: torch.device) -> float:
+def _seconds(run: Callable[[], object], device: torch.device, clock: Clock = "wall") -> float:
+    now = time.perf_counter if clock == "wall" else time.process_time
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    start = time.perf_counter()
+    start = now()
     run()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    return now() - start
 
 
-def _share_outside(run: Callable[[], object], device: torch.device) -> float:
+def _share_outside(run: Callable[[], object], device: torch.device, clock: Clock) -> float:
     """Share of the time of a run that is spent outside the layers and the LM head of the model."""
-    with _model_clock(device) as inside:
-        total = _seconds(run, device)
+    with _model_clock(device, clock) as inside:
+        total = _seconds(run, device, clock)
     return max(0.0, 1 - inside[0] / total)
 
 
 @contextmanager
-def _model_clock(device: torch.device) -> Iterator[list[float]]:
+def _model_clock(device: torch.device, clock: Clock) -> Iterator[list[float]]:
     """Sum up the seconds spent in ``Engine.forward`` and ``Engine.logits`` while the context is open."""
     inside = [0.0]
 
     def timed(method: Callable) -> Callable:
         def call(*args: Any, **kwargs: Any) -> Any:
             result = []
-            inside[0] += _seconds(lambda: result.append(method(*args, **kwargs)), device)
+            inside[0] += _seconds(lambda: result.append(method(*args, **kwargs)), device, clock)
             return result[0]
 
         return call

@@ -24,8 +24,9 @@ _PAGE = """<!DOCTYPE html>
 body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1b1b1b; }}
 h1 {{ font-size: 1.3rem; margin: 0 0 .25rem; }}
 p.counts {{ margin: 0 0 1rem; color: #555; }}
-#controls {{ position: sticky; top: 0; background: #fff; padding: .5rem 0; display: flex; gap: .75rem; align-items:
-center; }} #controls input {{ flex: 1; }}
+#controls {{ position: sticky; top: 0; background: #fff; padding: .5rem 0; display: flex; gap: .75rem;
+  align-items: center; }}
+#controls input {{ flex: 1; }}
 #controls output {{ min-width: 13rem; font-variant-numeric: tabular-nums; }}
 .text {{ font: 15px/2.1 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; }}
 .prompt {{ color: #777; }}
@@ -44,8 +45,8 @@ center; }} #controls input {{ flex: 1; }}
 <output id="shown"></output>
 </div>
 <div class="text"><span class="prompt">{prompt}</span>{tokens}</div>
-<p class="counts">Colour runs from the first pass (blue) to the last (yellow). A bar on the left marks the start of a
-block. Point at a token for its pass{entropy_note}.</p>
+<p class="counts">Colour runs from the first pass (blue) to the last (yellow).{block_note}
+Point at a token for its pass{entropy_note}.</p>
 <script>
 const slider = document.getElementById("pass"), shown = document.getElementById("shown");
 const tokens = [...document.querySelectorAll(".token")];
@@ -113,6 +114,7 @@ def trace_page(
         passes=passes,
         prompt=html.escape(prompt),
         tokens="".join(spans),
+        block_note=" A bar on the left marks the start of a block." if starts else "",
         entropy_note=" and its entropy" if entropies is not None else "",
     )
 

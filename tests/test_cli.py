@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -342,6 +343,14 @@ def test_generate_prints_text_and_counts_and_writes_a_page(here: Path, capfd: py
         (("Mia", "--model", "nowhere", "--decoder", "nope"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--temperature", "-1"), "temperature must be 0"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--max-new-tokens", "600"), "512 positions of the model"),
+        (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--top-p", "2"), "top_p must be above 0"),
+        (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--execution", "graphs"), "need a model on a GPU"),
+        (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--stop", ""), "stop must hold strings"),
+        (("Mia", "Tom", "--model", "CHECKPOINT", "--decoder", "eb", "--stream"), "--stream shows one text"),
+        (
+            ("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--samples", "2", "--trace", "a.html"),
+            "--trace shows one",
+        ),
     ],
 )
 def test_generate_refuses_in_one_line(refuses: Callable[..., str], arguments: tuple[str, ...], message: str) -> None:
@@ -354,7 +363,73 @@ def test_speed_writes_a_row_for_each_contender(here: Path) -> None:
     options = ("--model", "llama", "--run", "sbd", "--decoder", "eb", "--batch-size", "1", "--problems", "2")
     assert sbd("speed", *options) == 0
     rows = Path("results/mini/speed/llama/sbd.csv").read_text().splitlines()
-    assert rows[0].startswith("decoder,batch,tokens,seconds,tokens_per_second")
-    names = [row.split(",")[0] for row in rows[1:]]
-    assert "eb" in names
-    assert len(names) >= 3
+    assert rows[0].startswith("model,run,decoder,batch,tokens,seconds,tokens_per_second")
+    assert [row.split(",")[2] for row in rows[1:]] == ["autoregressive", "eb", "hf_generate", "hf_prompt_lookup"]
+
+
+def test_speed_takes_what_the_experiment_says(here: Path, refuses: Callable[..., str]) -> None:
+    assert "say what to measure with --run and --decoder" in refuses("speed", "--model", "llama")
+    raw = yaml.safe_load(Path("mini.yaml").read_text())
+    raw["speed"] = {"run": "sbd", "decoders": ["eb"], "batch_sizes": [2], "problems": 2, "repeats": 1, "clock": "cpu"}
+    Path("timed.yaml").write_text(yaml.safe_dump(raw, sort_keys=False))
+    timed = ("--experiment", "timed.yaml", "--model", "llama", "--threads", "1")
+    assert main(["speed", *timed, "--output", "here.csv"]) == 0
+    lines = [line.split(",") for line in Path("here.csv").read_text().splitlines()]
+    rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+    assert [(row["decoder"], row["batch"], row["clock"]) for row in rows] == [
+        (name, "2", "cpu") for name in ("autoregressive", "eb", "hf_generate")
+    ]
+    assert main(["speed", *timed, "--decoder", "nope"]) == 2
+
+
+def test_lossless_compares_every_pair_of_batch_sizes(here: Path, refuses: Callable[..., str]) -> None:
+    raw = yaml.safe_load(Path("mini.yaml").read_text())
+    raw["decoders"]["self_speculative"] = {"kind": "self_speculative", "block_size": 4}
+    raw["benchmarks"] = {"words": raw["benchmarks"]["words"]}
+    Path("spec.yaml").write_text(yaml.safe_dump(raw))
+    options = ("--experiment", "spec.yaml", "--model", "llama", "--run", "sbd")
+    assert main(["lossless", *options, "--batch-size", "1", "2", "--problems", "2", "--output", "equal.csv"]) == 0
+    lines = [line.split(",") for line in Path("equal.csv").read_text().splitlines()]
+    rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+    assert [(row["batch"], row["reference_batch"]) for row in rows] == [
+        ("1", "1"),
+        ("1", "2"),
+        ("2", "1"),
+        ("2", "2"),
+    ]
+    assert all((row["prompts"], row["equal_prompts"], row["first_difference"]) == ("2", "2", "") for row in rows)
+    assert "not self-speculative" in refuses("lossless", "--model", "llama", "--run", "sbd", "--decoder", "eb")
+
+
+def test_traces_writes_a_page_for_each_decoder(here: Path, refuses: Callable[..., str]) -> None:
+    assert "no key `traces`" in refuses("traces")
+    raw = yaml.safe_load(Path("mini.yaml").read_text())
+    raw["traces"] = {"model": "llama", "run": "sbd", "benchmark": "words", "problem": 1}
+    Path("shown.yaml").write_text(yaml.safe_dump(raw))
+    assert main(["traces", "--experiment", "shown.yaml"]) == 0
+    problem = json.loads(Path("results/mini/data/words/test.jsonl").read_text().splitlines()[1])
+    for name in ("ntp", "eb"):
+        page = Path(f"results/mini/traces/{name}.html").read_text()
+        assert html.escape(problem["prompt"]) in page
+        assert f"decoder {name}" in page
+    raw["traces"]["problem"] = 9
+    Path("shown.yaml").write_text(yaml.safe_dump(raw))
+    assert main(["traces", "--experiment", "shown.yaml"]) == 2
+
+
+def test_generate_streams_samples_and_stops(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    checkpoint = str(load_experiment("mini.yaml").run_folder("llama", "sbd") / "checkpoint")
+    options = ("--model", checkpoint, "--decoder", "eb", "--max-new-tokens", "9")
+    capfd.readouterr()
+    assert sbd("generate", "Mia has 3 eggs.", *options) == 0
+    plain = capfd.readouterr().out
+    assert sbd("generate", "Mia has 3 eggs.", *options, "--stream") == 0
+    assert capfd.readouterr().out == plain
+    sampled = ("--temperature", "1", "--top-k", "50", "--top-p", "0.9", "--seed", "3", "--samples", "2")
+    assert sbd("generate", "Mia has 3 eggs.", "Tom", *options, *sampled) == 0
+    assert capfd.readouterr().out.count("[eb] ") == 4
+    first = plain[0]
+    assert sbd("generate", "Mia has 3 eggs.", *options, "--stop", first) == 0
+    shown = capfd.readouterr().out
+    assert "ended by stop" in shown
+    assert shown.startswith(first)

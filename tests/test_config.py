@@ -73,6 +73,12 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
             {"figures": {"claims": {"gamma_low": {"run": "pretrain", "decoder": "ntp"}}}},
             "figures.claims: run 'pretrain' with decoder 'ntp' is not among the evaluations; add it there",
         ),
+        ({"speed": {"run": "sbd", "decoders": ["nope"]}}, "speed.decoders: unknown name 'nope'"),
+        ({"speed": {"run": "nope", "decoders": ["ntp"]}}, "speed.run: unknown name 'nope'"),
+        ({"speed": {"benchmark": "nope"}}, "speed.benchmark: unknown name 'nope'"),
+        ({"traces": {"model": "gpt", "run": "sbd"}}, "traces.models: unknown name 'gpt'"),
+        ({"traces": {"problem": -1}}, "traces.problem: Input should be greater than or equal to 0 (got -1)"),
+        ({"decoders": {"gamma_0": {"sampler": {"form": "new"}}}}, "decoders.gamma_0.sampler.form"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, keys: dict[str, Any], message: str) -> None:

@@ -304,28 +304,39 @@ def test_samples_differ_and_do_not_depend_on_the_batch(model):
 
 
 @pytest.mark.parametrize("decoder", [Autoregressive(), SelfSpeculative(4, 2)], ids=repr)
-def test_sampled_pairs_have_the_probabilities_of_the_model(decoder):
-    """Chi-square of 6,000 samples of two tokens against p(x1) p(x2 | x1); the bound is 4 standard deviations."""
-    model, row, n, temperature = tiny_model(vocabulary=9), prompts([5], vocabulary=9), 6000, 3.0
-    out = generate(model, row, decoder, max_new_tokens=2, temperature=temperature, seed=2, num_samples=n)
+def test_sampled_triples_have_the_probabilities_of_the_model(decoder):
+    """Chi-square of 2,500 samples of three tokens against p(x1) p(x2 | x1) p(x3 | x1, x2), at 4 standard deviations.
+
+    The third token is the first that self-speculative decoding can take from a draft.
+    """
+    model, row, n, temperature = tiny_model(vocabulary=9), prompts([5], vocabulary=9), 2500, 3.0
+    out = generate(model, row, decoder, max_new_tokens=3, temperature=temperature, seed=2, num_samples=n)
     allowed = [token for token in range(9) if token not in FORBIDDEN]
-    first = (logits_of(model, row[0])[-1] / temperature).softmax(-1)
+    counts = torch.zeros(9, 9, 9)
+    for triple in out.tokens:
+        counts[tuple(triple)] += 1
+    if isinstance(decoder, SelfSpeculative):
+        assert sum(out.forward_passes) < 0.97 * 3 * n  # drafts were accepted
+
+    def after(*tokens):
+        return (logits_of(model, [*row[0], *tokens])[-1] / temperature).softmax(-1)
+
     statistic, cells, rest = 0.0, 0, [0.0, 0]
-    counts = torch.zeros(9, 9)
-    for a, b in out.tokens:
-        counts[a, b] += 1
+    first = after()
     for a in allowed:
-        second = (logits_of(model, [*row[0], a])[-1] / temperature).softmax(-1)
+        second = after(a)
         for b in allowed:
-            expected, seen = n * float(first[a] * second[b]), float(counts[a, b])
-            if expected < 5:
-                rest = [rest[0] + expected, rest[1] + seen]
-            else:
-                statistic, cells = statistic + (seen - expected) ** 2 / expected, cells + 1
+            third = after(a, b)
+            for c in allowed:
+                expected, seen = n * float(first[a] * second[b] * third[c]), float(counts[a, b, c])
+                if expected < 5:
+                    rest = [rest[0] + expected, rest[1] + seen]
+                else:
+                    statistic, cells = statistic + (seen - expected) ** 2 / expected, cells + 1
     if rest[0] > 0:
         statistic, cells = statistic + (rest[1] - rest[0]) ** 2 / max(rest[0], 1.0), cells + 1
     freedom = cells - 1
-    assert freedom > 10
+    assert freedom > 50
     assert statistic < freedom + 4 * math.sqrt(2 * freedom)
 
 

@@ -262,6 +262,9 @@ def test_decoders_from_settings_and_back() -> None:
     assert evaluation.make_decoder({"kind": "autoregressive", "first_token": "masked"}) == sbd.Autoregressive()
     factor = evaluation.make_decoder({"kind": "set_block", "block_size": 4, "sampler": {"rule": "factor", "factor": 1}})
     assert factor.sampler == sbd.Factor(1)
+    printed = {"rule": "factor", "factor": 1, "form": "printed"}
+    made = evaluation.make_decoder({"kind": "set_block", "block_size": 4, "sampler": printed})
+    assert made.sampler == sbd.Factor(1, "printed")
     with pytest.raises(UserError, match="decoder kind 'beam' is unknown; use one of autoregressive"):
         evaluation.make_decoder({"kind": "beam"})
     with pytest.raises(UserError, match="sampler rule 'best' is unknown; use one of entropy_bound"):

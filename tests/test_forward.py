@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, flash, generate
 from sbd.decoding.engine import Engine
 from sbd.decoding.forward import is_supported
-from tests.decoding_helpers import tiny_model
+from sbd.samplers import EntropyBound
+from tests.decoding_helpers import prompts, tiny_model
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
@@ -57,6 +59,58 @@ def test_leaving_out_queries_changes_nothing_for_the_others(architecture):
     torch.testing.assert_close(states[1][0][needed], states[0][0][needed], rtol=1e-4, atol=1e-5)
     assert (states[1][0][~needed] == 0).all()
     torch.testing.assert_close(states[1][1:], states[0][1:], rtol=1e-4, atol=1e-5)
+
+
+class Plain:
+    """What flash-attn computes, in plain steps."""
+
+    def __init__(self):
+        self.calls = []
+
+    def flash_attn_func(self, q, k, v, causal=False):
+        self.calls.append("causal" if causal else "all")
+        assert not causal or q.shape[1] == k.shape[1]
+        return self._attend(q, k, v, torch.full((q.shape[0],), k.shape[1]), causal)
+
+    def flash_attn_with_kvcache(self, q, k_cache, v_cache, cache_seqlens):
+        self.calls.append("lengths")
+        assert cache_seqlens.dtype == torch.int32
+        return self._attend(q, k_cache, v_cache, cache_seqlens, False)
+
+    def _attend(self, q, k, v, lengths, causal):
+        group = q.shape[2] // k.shape[2]
+        k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
+        visible = torch.arange(k.shape[1]) < lengths[:, None, None, None]
+        if causal:
+            visible = visible & torch.ones(q.shape[1], k.shape[1]).tril().bool()
+        return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(~visible, -torch.inf).softmax(-1), v)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "calls"),
+    [
+        (Autoregressive(), {"causal", "lengths"}),
+        (SetBlock(4, EntropyBound(0.8)), {"causal", "lengths"}),
+        (SetBlock((2, 5), EntropyBound(0.8)), {"causal", "lengths"}),
+        (LongestPrefix(4, 0.4), {"causal"}),
+        (SelfSpeculative(4, 2), set()),
+    ],
+    ids=repr,
+)
+def test_flash_attention_where_it_fits_gives_the_same_text(decoder, calls, monkeypatch):
+    model, rows, plain = tiny_model(), prompts([5, 9, 2, 6]), Plain()
+    expected = generate(model, rows, decoder, 15, eos_token_id=[2, 5, 9])
+    one = generate(model, rows[:1], decoder, 15)
+    monkeypatch.setattr(flash, "_library", lambda: plain)
+    assert not flash.fits(model, 8)  # float32 on a CPU
+    monkeypatch.setattr(flash, "fits", lambda model, head_dim: True)
+    # Rows that are done would else be left out, which goes row by row.
+    monkeypatch.setattr(Engine, "packs", lambda self, few, shape: False)
+    out = generate(model, rows, decoder, 15, eos_token_id=[2, 5, 9])
+    assert (out.tokens, out.revealed_at) == (expected.tokens, expected.revealed_at)
+    assert set(plain.calls) == calls
+    assert generate(model, rows[:1], decoder, 15).tokens == one.tokens
 
 
 def test_models_that_are_changed_go_through_their_own_forward():

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from sbd.decoding.randomness import Sampling
 from sbd.errors import UserError
 from sbd.samplers import (
     ConfidenceThreshold,
@@ -15,6 +16,7 @@ from sbd.samplers import (
     entropy_bound_prefix,
     margins,
 )
+from tests.live_memory import LiveMemory
 
 GAMMAS = (0.0, 0.01, 0.1, 0.5, 2.0, 1e9, math.inf)
 SAMPLERS = [
@@ -195,6 +197,37 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     monkeypatch.setattr("sbd.samplers._CHUNK_ELEMENTS", 25)
     for chunked, once in zip((entropies(logits), confidences(logits), margins(logits)), whole, strict=True):
         torch.testing.assert_close(chunked, once, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_no_sampler_waits_for_the_device(sampler):
+    """A tensor of the device "meta" has a shape and no values: whatever asks for one raises."""
+    logits, masked = torch.empty(3, 5, 900, device="meta"), torch.empty(3, 5, dtype=torch.bool, device="meta")
+    reveal = sampler(logits, masked)
+    assert (reveal.shape, reveal.dtype) == (masked.shape, torch.bool)
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        bool(reveal.any())
+
+
+LARGE = (8, 16, 152_000)
+"""Batch, block and vocabulary of Qwen3: 78 MB in float32."""
+
+
+@pytest.mark.parametrize("sampler", [*SAMPLERS[:3], Factor(1.5)], ids=repr)
+def test_at_most_two_tensors_of_a_large_vocabulary_are_alive(sampler):
+    """The logits themselves, and all else that is alive at one time."""
+    logits = torch.linspace(-4, 4, LARGE[2]).mul(torch.linspace(0.1, 3, 128)[:, None]).view(LARGE)
+    with LiveMemory() as memory:
+        sampler(logits, torch.ones(LARGE[:2], dtype=torch.bool))
+    assert 2**20 < memory.peak <= logits.nbytes
+
+
+def test_choosing_tokens_of_a_large_vocabulary_is_bounded_too():
+    logits = torch.linspace(-4, 4, LARGE[2]).mul(torch.linspace(0.1, 3, 32)[:, None]).view(2, 16, -1)
+    sampling = Sampling(temperature=1.0, top_k=50, top_p=0.9)
+    with LiveMemory() as memory:
+        sampling.choose(logits, torch.arange(2), torch.arange(16).expand(2, -1))
+    assert 2**20 < memory.peak <= 4 * LARGE[0] * LARGE[1] * LARGE[2]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_page_shows_every_token_with_its_pass_block_and_entropy(tmp_path):
     assert "&lt;prompt&gt;" in source
     assert f"30 tokens in {out.forward_passes[1]} forward passes" in source
     assert f'max="{out.forward_passes[1]}"' in source
+    assert "marks the start of a block" in source
     assert not re.search(r"https?://|src=|href=|@import", source)  # opens without a network
 
 
@@ -69,6 +70,7 @@ def test_page_without_blocks_and_entropies(tmp_path):
     page = read(tmp_path / "a.html")
     assert len(page.tokens) == 1
     assert "entropy" not in page.tokens[0][0]["title"]
+    assert "start of a block" not in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
 def test_a_row_that_is_not_there(tmp_path):

@@ -35,9 +35,12 @@ def decode(engine: Engine, rows: Rows) -> None:
         recorded = None if rows.entropy is None else entropies(logits)
         rows.reveal(position, rows.choose(logits, position), ~rows.done[:, None], recorded)
         rows.advance(position[:, 0] + 1, width=1)
-        if bool(rows.done.all()):
+        active = int((~rows.done).sum())
+        if not active:
             return
         query, row = position, torch.zeros_like(position)
         newest += 1
         tokens = rows.sequence.gather(1, query)
-        hidden = engine.forward(tokens, query, "all" if equal else query + 1, view=newest)
+        thin = engine.packs(active, query.shape)
+        needed = ~rows.done[:, None] if thin else None
+        hidden = engine.forward(tokens, query, "all" if equal and not thin else query + 1, newest, needed=needed)

@@ -9,10 +9,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sbd.cache import SlotCache
+from sbd.decoding.fixed import FixedPasses
 from sbd.decoding.forward import DirectForward, is_supported
 
 _PACK_BELOW = 0.8
-"""Share of needed queries below which leaving out the others pays for attending row by row."""
+_PACK_SINGLE_BELOW = 0.4
+"""Share of needed queries below which leaving out the others pays for attending row by row; less for single ones."""
 
 
 class Engine:
@@ -20,21 +22,35 @@ class Engine:
 
     Every query of a pass sees a prefix of its row's slots (``limit``), and may also see an interval of slots of its own
     (``own``). With slot = position that covers causal tokens, blocks of masks, and groups of masks behind drafts.
-    ``direct`` False calls the model's own forward even where `sbd.decoding.forward` knows its layers.
+    ``direct`` False calls the model's own forward even where `sbd.decoding.forward` knows its layers. ``fixed``: passes
+    of fixed shapes to run all but the first pass with; the capacity is then that of their cache.
     """
 
     direct = True
 
-    def __init__(self, model: PreTrainedModel, batch: int, capacity: int, forbidden: list[int]):
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        batch: int,
+        capacity: int,
+        forbidden: list[int],
+        fixed: FixedPasses | None = None,
+    ):
         self.model = model
         self.device = model.device
-        self.cache = SlotCache(model.config, batch, capacity, model.dtype, self.device)
-        self.run = DirectForward(model, self.cache) if self.direct and is_supported(model) else None
+        self.fixed = fixed
+        if fixed is None:
+            self.cache = SlotCache(model.config, batch, capacity, model.dtype, self.device)
+            self.run = DirectForward(model, self.cache) if self.direct and is_supported(model) else None
+        else:
+            self.cache, self.run, capacity = fixed.cache, fixed.direct, fixed.cache.capacity
         self.slots = torch.arange(capacity, device=self.device)
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
         self.hidden_mask = torch.tensor(-torch.inf, dtype=model.dtype, device=self.device)
         self.seen_mask = torch.tensor(0.0, dtype=model.dtype, device=self.device)
         self.passes = 0
+        self.queries = 0
+        """Positions that went through the layers, of all rows, after the first pass (the prefill)."""
 
     def forward(
         self,
@@ -48,17 +64,26 @@ class Engine:
     ) -> Tensor:
         """Hidden states [batch, query, hidden] of one pass.
 
-        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i. "causal" is for a pass over
-        the whole view from slot 0, "all" for queries that see the whole view. ``view`` bounds the slots that any query
-        of interest attends to. ``positions`` default to the slots. ``own`` = (low, high), each [batch, query]: slots
-        low <= j < high are attended to as well.
+        tokens, slots, limit: [batch, query]; query i attends to the slots below limit i, or all of a row to those below
+        one limit [batch, 1]. "causal" is for a pass over the whole view from slot 0, "all" for queries that see the
+        whole view. ``view`` bounds the slots that any query of interest attends to. ``positions`` default to the slots.
+        ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
         ``needed`` [batch, query] are the queries whose states and keys matter. On a CPU, where a pass costs what it
         computes, the others are left out if there are many; a GPU keeps its few fixed shapes.
         """
         self.passes += 1
         positions = slots if positions is None else positions
-        mask = None
-        if isinstance(limit, Tensor):
+        causal = not isinstance(limit, Tensor) and limit == "causal"
+        if self.fixed is not None and self.passes > 1 and not causal:
+            self._count(tokens.numel())
+            limits = limit if isinstance(limit, Tensor) else torch.full_like(slots, view)
+            limits = limits.expand(slots.shape)
+            none = torch.zeros_like(slots)
+            return self.fixed.run(tokens, slots, positions, limits, *((none, none) if own is None else own))
+        mask = lengths = None
+        if isinstance(limit, Tensor) and limit.shape[1] == 1 and own is None and self.run and self.run.flash:
+            lengths = limit[:, 0]
+        elif isinstance(limit, Tensor):
             keys = self.slots[:view]
             mask = keys < limit[..., None]
             if own is not None:
@@ -66,20 +91,37 @@ class Engine:
             mask = mask[:, None]
         if self.run is not None and mask is not None and needed is not None and self.device.type == "cpu":
             few = int(needed.sum())
-            if 0 < few <= _PACK_BELOW * needed.numel():
+            if self.packs(few, needed.shape):
+                self._count(few)
                 self.cache.place_flat(slots, needed, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
                 return self.run.packed(tokens, positions, added, needed)
+        self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:
             # Added to the scores as it is; a boolean mask would be turned into this once per layer.
             added = None if mask is None else torch.where(mask, self.seen_mask, self.hidden_mask)
-            return self.run(tokens, positions, added, causal=mask is None and limit == "causal")
-        if mask is None and limit == "all" and slots.shape[1] > 1:  # without a mask it would take a pass for causal
-            mask = torch.ones((1, 1, slots.shape[1], view), dtype=torch.bool, device=self.device)
+            return self.run(tokens, positions, added, causal, lengths=lengths)
+        if mask is None and not causal and slots.shape[1] > 1:  # without a mask it would take a pass for causal
+            mask = torch.ones((1, 1, 1, view), dtype=torch.bool, device=self.device)
+        mask = None if mask is None else mask.expand(-1, -1, slots.shape[1], -1)
         return self.model.model(
             input_ids=tokens, attention_mask=mask, position_ids=positions, cache=self.cache, use_cache=True
         ).last_hidden_state
+
+    def width(self, count: int, full: int) -> int:
+        """How many further columns a pass gets for ``count`` that are needed: all ``full`` where shapes are fixed."""
+        return full if self.fixed is not None and count else count
+
+    def packs(self, few: int, shape: torch.Size | tuple[int, int]) -> bool:
+        """Whether a pass of ``shape`` [batch, query] of which ``few`` queries are needed leaves out the others."""
+        share = _PACK_BELOW if shape[1] > 1 else _PACK_SINGLE_BELOW
+        able = self.run is not None and self.fixed is None and self.device.type == "cpu"
+        return able and 0 < few <= share * shape[0] * shape[1]
+
+    def _count(self, queries: int) -> None:
+        if self.passes > 1:
+            self.queries += queries
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf."""

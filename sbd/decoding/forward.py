@@ -17,6 +17,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedModel, Qwen3ForCausalLM
 
 from sbd.cache import SlotCache, SlotLayer
+from sbd.decoding import flash
 
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 
@@ -48,6 +49,7 @@ class DirectForward:
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.eps = config.rms_norm_eps
+        self.flash = flash.fits(model, self.head_dim)
         weight = inner.embed_tokens.weight
         positions = torch.arange(cache.capacity, device=weight.device)[None]
         cosine, sine = inner.rotary_emb(weight[:1, :1], positions)
@@ -56,11 +58,16 @@ class DirectForward:
         self.cosine = cosine[0]
         self.sine = torch.cat((-sine[0, :, :half], sine[0, :, half:]), -1)
 
-    def __call__(self, tokens: Tensor, positions: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    def __call__(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, causal: bool, lengths: Tensor | None = None
+    ) -> Tensor:
         """Tokens and positions [batch, query] -> hidden states [batch, query, hidden], after the last norm.
 
-        mask: additive, [batch, 1, query, view], or None to attend to the whole view (token-causally if ``causal``).
+        mask: additive, [batch, 1, query or 1, view]; None attends to the whole view (token-causally if ``causal``), or,
+        with flash-attn, to the first ``lengths`` [batch] slots.
         """
+        if self.flash and mask is None:
+            return self._layers(tokens, positions, lambda q, k, v: flash.attend(q, k, v, causal, lengths))
         return self._layers(tokens, positions, lambda q, k, v: _attend(q, k, v, mask, causal))
 
     def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, needed: Tensor) -> Tensor:
@@ -145,5 +152,7 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, 
     folded = (
         queries.view(batch, count, kv_heads, group, width).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, -1, width)
     )
-    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask.repeat(1, 1, group, 1))
+    out = F.scaled_dot_product_attention(
+        folded, keys, values, attn_mask=mask if mask.shape[2] == 1 else mask.repeat(1, 1, group, 1)
+    )
     return out.view(batch, kv_heads, group, count, width).permute(0, 3, 1, 2, 4).reshape(batch, count, heads, width)

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from sbd.decoding import autoregressive, longest_prefix, request, self_speculative, set_block
+from sbd.decoding import autoregressive, fixed, longest_prefix, request, self_speculative, set_block
 from sbd.decoding.engine import Engine
+from sbd.decoding.fixed import Execution
 from sbd.decoding.randomness import Sampling
 from sbd.decoding.request import Request, StopTest, TokenCallback
 from sbd.decoding.rows import Generation, Rows
 from sbd.decoding.settings import Autoregressive, Decoder, LongestPrefix, SelfSpeculative, SetBlock
+from sbd.decoding.text import TextCallback, TextStream
 
 
 def generate(
@@ -33,8 +35,10 @@ def generate(
     stop: Sequence[str] | StopTest | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     on_tokens: TokenCallback | None = None,
+    on_text: TextCallback | None = None,
     record_entropy: bool = False,
     cache_length: int | None = None,
+    execution: Execution = "eager",
 ) -> Generation:
     """Continue every prompt of a batch with the given decoder.
 
@@ -43,14 +47,15 @@ def generate(
     temperature: 0 is greedy. seed: the same seed gives the same text of a row at any batch size, for its sample id.
     num_samples: samples per prompt; the rows of the result are those of prompt 0, then of prompt 1, and so on.
     sample_ids: number of each prompt for the seed, by default its place in the batch; give the place in the data set
-    when
-        the batch size may change.
+        when the batch size may change.
     stop: strings that end a row (needs ``tokenizer``), or a function of the new tokens so far; the row keeps the
-    shortest
-        beginning that satisfies it.
+        shortest beginning that satisfies it.
     on_tokens: called with (row, tokens) once tokens are final: revealed, and with everything before them revealed.
+    on_text: called with (row, text) in the same way (needs ``tokenizer``); the pieces of a row add up to its text.
     record_entropy: keep the entropy of every token's distribution when it was revealed (for `sbd.trace`).
     cache_length: slots of the cache per row; by default what prompt and new tokens need.
+    execution: "compile" compiles the passes after the first with torch.compile, "graphs" captures them as CUDA graphs.
+        Both pay once for a batch size and cache length, and then serve further calls.
 
     Raises UserError, before any pass, for what cannot be decoded; warns if the model's configuration says that it was
     trained for something else.
@@ -58,6 +63,8 @@ def generate(
     decoder = SetBlock() if decoder is None else decoder
     if seed is None:
         seed = int(torch.randint(2**31, ()).item()) if temperature > 0 else 0
+    fixed.check(model, execution)
+    stream = None if on_text is None else TextStream(on_text, on_tokens, tokenizer)
     asked, forbidden = request.check(
         model,
         input_ids,
@@ -69,7 +76,7 @@ def generate(
         num_samples=num_samples,
         sample_ids=sample_ids,
         stop=request.stop_test(stop, tokenizer),
-        on_tokens=on_tokens,
+        on_tokens=on_tokens if stream is None else stream,
         record_entropy=record_entropy,
         cache_length=cache_length,
     )
@@ -77,14 +84,27 @@ def generate(
     model.eval()
     try:
         with torch.inference_mode():
-            return _run(model, asked, decoder, forbidden)
+            out = _execute(model, asked, decoder, forbidden, execution)
     finally:
         model.train(was_training)
+    if stream is not None:
+        stream.end()
+    return out
 
 
-def _run(model: PreTrainedModel, asked: Request, decoder: Decoder, forbidden: list[int]) -> Generation:
+def _execute(
+    model: PreTrainedModel, asked: Request, decoder: Decoder, forbidden: list[int], execution: Execution
+) -> Generation:
     rows = Rows(asked, request.margin(decoder))
-    engine = Engine(model, rows.batch, rows.capacity, forbidden)
+    if execution == "eager":
+        return _run(Engine(model, rows.batch, rows.capacity, forbidden), rows, decoder)
+    passes = fixed.take(model, rows.batch, rows.capacity, execution)
+    out = _run(Engine(model, rows.batch, rows.capacity, forbidden, passes[1]), rows, decoder)
+    fixed.keep(model, passes)
+    return out
+
+
+def _run(engine: Engine, rows: Rows, decoder: Decoder) -> Generation:
     if isinstance(decoder, Autoregressive):
         autoregressive.decode(engine, rows)
     elif isinstance(decoder, SetBlock):
@@ -94,15 +114,4 @@ def _run(model: PreTrainedModel, asked: Request, decoder: Decoder, forbidden: li
     else:
         self_speculative.decode(engine, rows, decoder)
     counts_prefill = isinstance(decoder, (Autoregressive, SelfSpeculative))
-    return rows.generation(prefill_passes=0 if counts_prefill else 1, model_passes=engine.passes)
-
-
-def _margin(decoder: Decoder) -> int:
-    """Slots a row may need behind prompt and ``max_new_tokens``: the overhang of the last block, and junk behind it."""
-    if isinstance(decoder, Autoregressive):
-        return 1
-    if isinstance(decoder, SetBlock):
-        return 3 * decoder.sizes[1]
-    if isinstance(decoder, LongestPrefix):
-        return 3 * decoder.block_size
-    return decoder.block_size * (3 + max(1, decoder.branches))
+    return rows.generation(0 if counts_prefill else 1, engine.passes, engine.queries)

@@ -44,7 +44,7 @@ def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
     commit, view = 0, max(rows.request.lengths) - 1 + k
     while True:
         rows.is_block_start.scatter_(1, anchor[:, None] + 1, True)
-        slots = length[:, None] + column[: k + commit]
+        slots = length[:, None] + column[: k + engine.width(commit, k)]
         # The masks behind the anchor are in the sequence already: everything that is not accepted is a mask there.
         limit = torch.where(slots < anchor[:, None], slots + 1, (anchor + k)[:, None])
         needed = (slots < (anchor + k)[:, None]) & ~rows.done[:, None]

@@ -15,7 +15,7 @@ from torch import Tensor
 from sbd.errors import UserError
 
 _MASK = 0xFFFFFFFF
-_CHUNK_ELEMENTS = 2**22
+_CHUNK_ELEMENTS = 2**20
 
 
 def mix(value: Tensor) -> Tensor:

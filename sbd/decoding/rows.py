@@ -32,6 +32,8 @@ class Generation:
     """Entropy in nats of each new token's distribution in the pass that revealed it, if it was recorded."""
     model_passes: int = 0
     """Passes the model ran for the whole batch, prefill included."""
+    model_queries: int = 0
+    """Positions that went through the layers in these passes, of all rows, the prefill apart: what passes cost."""
 
     @property
     def total_passes(self) -> list[int]:
@@ -129,7 +131,7 @@ class Rows:
             if self.request.on_tokens:
                 self.request.on_tokens(row, tokens[seen:])
 
-    def generation(self, prefill_passes: int, model_passes: int) -> Generation:
+    def generation(self, prefill_passes: int, model_passes: int, model_queries: int) -> Generation:
         """The result, read to the host once."""
         ends = self.end.tolist()
         spans = [slice(start, end) for start, end in zip(self.request.lengths, ends, strict=True)]
@@ -152,4 +154,5 @@ class Rows:
             ],
             entropies=None if self.entropy is None else cut(self.entropy),
             model_passes=model_passes,
+            model_queries=model_queries,
         )

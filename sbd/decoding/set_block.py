@@ -44,8 +44,10 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
 
     while True:
         rows.is_block_start.scatter_(1, block[:, None], True)
-        slots = length[:, None] + width[: high + commit if fused else high]
-        limit = torch.where(slots < block[:, None], slots + 1, (block + size)[:, None])
+        slots = length[:, None] + width[: high + engine.width(commit, high) if fused else high]
+        limit = (block + size)[:, None]
+        if commit:
+            limit = torch.where(slots < block[:, None], slots + 1, limit)
         alone = rows.batch == 1 and commit == 0 and low == high  # one whole block: nothing is hidden
         needed = (slots < (block + size)[:, None]) & ~rows.done[:, None]
         tokens = rows.sequence.gather(1, slots)

@@ -42,7 +42,7 @@ def _make_sampler(settings: Any) -> Any:
     rules = {
         "entropy_bound": ("EntropyBound", ("gamma", "order")),
         "cumulative_entropy": ("CumulativeEntropy", ("gamma",)),
-        "factor": ("Factor", ("factor",)),
+        "factor": ("Factor", ("factor", "form")),
         "confidence_threshold": ("ConfidenceThreshold", ("threshold",)),
         "top_k": ("TopK", ("count",)),
     }

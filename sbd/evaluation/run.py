@@ -17,6 +17,7 @@ from lm_eval.api.task import Task
 from lm_eval.tasks import TaskManager
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.evaluation.decoders import describe_decoder
 from sbd.evaluation.model import SBDLM, positive
@@ -115,7 +116,7 @@ def evaluate(
         batch_size=batch_size,
         first_prompt_ids=first_prompt,
         provenance=provenance(
-            device=_device_name(lm.model.device),
+            device=device_name(lm.model.device),
             dtype=str(lm.model.dtype).removeprefix("torch."),
             threads=torch.get_num_threads(),
             config_hash=config_hash,
@@ -211,15 +212,3 @@ def _likelihood_line(sample: dict[str, Any], task: Task) -> dict[str, Any]:
 
 def _write_lines(lines: Sequence[dict[str, Any]], output: Path) -> None:
     write_text(output / GENERATIONS_NAME, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-
-
-def _device_name(device: torch.device) -> str:
-    """The GPU, or the processor as Linux names it: a time means nothing without it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return device.type
-    return f"{device.type}: {name}"

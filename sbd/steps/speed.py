@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
+
+import torch
 
 import sbd
-from sbd.config import Experiment
+from sbd.config import Experiment, SpeedConfig
 from sbd.data import encode_prompt, read_problems
+from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
 from sbd.speed import measure, write_csv
 
+_DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
-def run(
-    experiment: Experiment,
-    model_name: str,
-    run_name: str,
-    decoders: Sequence[str],
-    batch_sizes: Sequence[int],
-    count: int,
-) -> None:
-    """Measure on the first ``count`` test problems of the first benchmark; writes ``speed/MODEL/RUN.csv``."""
-    model, tokenizer = sbd.load(experiment.run_folder(model_name, run_name) / "checkpoint")
-    benchmark = next(iter(experiment.benchmarks.values()))
-    problems = read_problems(experiment.source_file(benchmark.source, "test"), count)
+
+def run(experiment: Experiment, model_name: str, settings: SpeedConfig, output: Path) -> None:
+    """Measure on the first test problems of a benchmark; writes ``output``, a row for each batch size and decoder."""
+    checkpoint = experiment.run_folder(model_name, settings.run) / "checkpoint"
+    if not (checkpoint / "config.json").is_file():
+        raise UserError(f"run {settings.run!r} of {model_name!r} has no checkpoint at {checkpoint}; train it first")
+    benchmark = experiment.benchmark_of(settings)
+    problems = read_problems(experiment.source_file(benchmark.source, "test"), settings.problems)
+    model, tokenizer = sbd.load(checkpoint, dtype=_DTYPES[settings.dtype])
     rows = measure(
         model,
         [encode_prompt(tokenizer, problem["prompt"]) for problem in problems],
-        {name: make_decoder(experiment.decoders[name]) for name in decoders},
-        batch_sizes,
+        {name: make_decoder(experiment.decoders[name]) for name in settings.decoders},
+        settings.batch_sizes,
         benchmark.max_new_tokens,
         tokenizer.eos_token_id,  # type: ignore[arg-type]
+        settings.repeats,
+        clock=settings.clock,
     )
-    path = experiment.folder / "speed" / model_name / f"{run_name}.csv"
-    write_csv(path, rows)
+    write_csv(output, [{"model": model_name, "run": settings.run, **row} for row in rows])
     for row in rows:
         print(
-            f"batch {row['batch']}, {row['decoder']}: {row['tokens_per_second']:.0f} tokens/s, "
-            f"{row['tokens_per_forward']:.2f} tokens per forward"
+            f"{model_name} {settings.run}, batch {row['batch']}, {row['decoder']}: "
+            f"{row['tokens_per_second']:.0f} tokens/s, {row['tokens_per_forward']:.2f} tokens per forward"
         )
-    print(path)
+    print(output)

@@ -31,6 +31,8 @@ print(seconds, sorted({"torch", "transformers", "datasets", "pandas", "lm_eval"}
 @pytest.mark.parametrize("name", ["tiny", "smoke", "gsm8k", "paper-tiny"])
 def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
     experiment = load_experiment(ROOT / "experiments" / f"{name}.yaml")
+    timed = 0 if experiment.speed is None else len(experiment.speed.models or experiment.models)
+    shown = {"speed": timed, "decoding_speed": min(timed, 1), "traces": int(experiment.traces is not None)}
     assert planned(copy_project(tmp_path), experiment=name) == {
         "problems": len(experiment.data.sources),
         "prepare": 1,
@@ -40,6 +42,7 @@ def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
         **({"machine": 1} if experiment.figures.tables3_4 else {}),
         "collect": 1,
         **{entry.module: 1 for entry in paper_index.drawn(experiment)},
+        **{rule: jobs for rule, jobs in shown.items() if jobs},
         "all": 1,
     }
 

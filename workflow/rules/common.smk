@@ -22,6 +22,9 @@ try:
 except UserError as error:
     sys.exit(f"snakemake: error: {error}")
 
+# None where a cluster gives out the cores.
+ALL_CORES = workflow.resource_settings.cores or 1
+
 # The python that runs snakemake also runs the steps, whether its environment is activated or not.
 # A prefix replaces Snakemake's own, which makes a failure at the head of a pipe count.
 shell.prefix(f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
