@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sbd.config import Experiment, load_experiment
 from sbd.errors import UserError
@@ -57,18 +57,23 @@ def _parser() -> argparse.ArgumentParser:
     verb("check", _check, "check an experiment file and list what it would run")
     problems = verb("problems", _problems, "write the problems of a source: train, validation and test")
     problems.add_argument("--source", required=True, help="a source of the experiment")
-    problems.add_argument(
-        "--data", default="data", metavar="FOLDER", help="where files of local sources lie (default: %(default)s)"
-    )
-    verb("prepare", _prepare, "train or load the tokenizer and pack the training and validation rows")
+    prepare = verb("prepare", _prepare, "train or load the tokenizer and pack the training and validation rows")
+    prepare.add_argument("--model", help="a model with a tokenizer of its own (default: the experiment's tokenizer)")
+    prepare.add_argument("--threads", type=_positive, default=1, metavar="N", help="processes that tokenise streams")
+    for added in (problems, prepare):
+        added.add_argument(
+            "--data", default="data", metavar="FOLDER", help="where files of local sources lie (default: %(default)s)"
+        )
     train = verb("train", _train, "train a run of a model, or go on where it was stopped")
     evaluate = verb("evaluate", _evaluate, "generate and score a benchmark with a trained run and a decoder")
-    for added in (train, evaluate):
+    score = verb("score", _score, "score a benchmark from its saved generations (for those that are scored apart)")
+    for added in (train, evaluate, score):
         added.add_argument("--model", required=True, help="a model of the experiment")
         added.add_argument("--run", required=True, help="a run of the experiment")
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
-    evaluate.add_argument("--decoder", required=True, help="a decoder of the experiment")
-    evaluate.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
+    for added in (evaluate, score):
+        added.add_argument("--decoder", required=True, help="a decoder of the experiment")
+        added.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
     verb("collect", _collect, "gather the records of all evaluations, and all held-out losses, in a CSV file each")
     generate = verb("generate", _generate, "continue one prompt with any decoder of the experiment, and show how")
     generate.add_argument("prompt", help="the text to continue")
@@ -131,7 +136,9 @@ def _prepare(experiment: Experiment, options: argparse.Namespace) -> None:
     _be_quiet()
     from sbd.steps import prepare
 
-    prepare.run(experiment)
+    if options.model is not None:
+        _known(options, "model", experiment.models)
+    prepare.run(experiment, options.model, options.data, options.threads)
 
 
 def _train(experiment: Experiment, options: argparse.Namespace) -> None:
@@ -144,6 +151,15 @@ def _train(experiment: Experiment, options: argparse.Namespace) -> None:
 
 
 def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
+    _evaluation(experiment, options).run(experiment, options.model, options.run, options.decoder, options.benchmark)
+
+
+def _score(experiment: Experiment, options: argparse.Namespace) -> None:
+    _evaluation(experiment, options).score(experiment, options.model, options.run, options.decoder, options.benchmark)
+
+
+def _evaluation(experiment: Experiment, options: argparse.Namespace) -> Any:
+    """The steps of an evaluation, when all that it names is known."""
     _known(options, "model", experiment.models)
     _known(options, "run", experiment.runs)
     _known(options, "decoder", experiment.decoders)
@@ -152,7 +168,7 @@ def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
     _set_threads(options.threads)
     from sbd.steps import evaluate
 
-    evaluate.run(experiment, options.model, options.run, options.decoder, options.benchmark)
+    return evaluate
 
 
 def _collect(experiment: Experiment, options: argparse.Namespace) -> None:
