@@ -371,6 +371,10 @@ class Experiment(Strict):
         """The problems of a source and split."""
         return self.folder / "data" / source / f"{split}.jsonl"
 
+    def tested_sources(self) -> list[str]:
+        """The sources whose test split is evaluated."""
+        return list(dict.fromkeys(self.benchmarks[benchmark].source for _, _, _, benchmark in self.jobs()))
+
     def tokenizer_of(self, model: str) -> TokenizerConfig:
         """The tokenizer that a model is trained with."""
         return self.models[model].tokenizer or self.tokenizer

@@ -64,7 +64,7 @@ def open_rows(
     Raises UserError for files that are not there, and for a hub that cannot be reached; ``what`` says whose they are.
     """
     path = Path(folder) / Path(name).expanduser()
-    files = _files(path)
+    files = find_files(path)
     if files:
         kept = [{"file": p.name, "bytes": p.stat().st_size, "modified": p.stat().st_mtime_ns} for p in files]
         return Rows(str(path), {"files": kept}, files)
@@ -98,7 +98,8 @@ def check_columns(rows: Rows, wanted: Sequence[str]) -> None:
         )
 
 
-def _files(path: Path) -> list[Path]:
+def find_files(path: Path) -> list[Path]:
+    """The files that a path, folder or pattern means, in order of name; none where it is of the hub or not there."""
     if path.is_file():
         if path.suffix not in SUFFIXES:
             raise UserError(f"{path}: only JSON lines and Parquet are read ({', '.join(SUFFIXES)}); convert the file")

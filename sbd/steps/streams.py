@@ -93,9 +93,8 @@ def _open(experiment: Experiment, name: str, folder: str | Path) -> Rows:
 
 
 def _benchmarks(experiment: Experiment) -> dict[str, Path]:
-    """The file of every source that a benchmark reads."""
-    names = dict.fromkeys(benchmark.source for benchmark in experiment.benchmarks.values())
-    return {name: experiment.source_file(name, "test") for name in names}
+    """The file of every source that is tested on."""
+    return {name: experiment.source_file(name, "test") for name in experiment.tested_sources()}
 
 
 def _mixed(

@@ -8,6 +8,8 @@ rule evaluate:
         record="results/{scale}/records/{model}/{run}/{decoder}/{benchmark}/record.json",
     log:
         "results/{scale}/logs/evaluate/{model}/{run}/{decoder}/{benchmark}.log",
+    wildcard_constraints:
+        benchmark=one_of(benchmarks_scored("at_once")),
     conda:
         "../../environment.yml"
     threads: 1
