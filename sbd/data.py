@@ -224,10 +224,9 @@ class PackedRows:
         except (OSError, ValueError) as error:  # pyarrow's errors are among them
             raise UserError(f"{folder} is damaged ({str(error).splitlines()[0]}); prepare it again") from None
         self._rows: Any = rows.with_format("numpy")
-        if len(self) != self.manifest["rows"]:
-            raise UserError(
-                f"{folder}: {len(self)} rows, but the manifest says {self.manifest['rows']}; prepare it again"
-            )
+        for found, said in ((len(rows), self.manifest.get("packed_rows")), (len(self), self.manifest["rows"])):
+            if said is not None and found != said:
+                raise UserError(f"{folder}: {found} rows, but the manifest says {said}; prepare it again")
 
     def __len__(self) -> int:
         return len(self._rows) if self._order is None else len(self._order)

@@ -18,12 +18,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,13 @@ class Recipe:
     validation: int
 
 
+class Pool(NamedTuple):
+    """Processes to work with, or this one alone."""
+
+    executor: ProcessPoolExecutor | None
+    workers: int
+
+
 def stream(
     name: str,
     rows: Rows,
@@ -90,7 +98,7 @@ def stream(
     *,
     identity: Mapping[str, Any],
     limit: int | None = None,
-    workers: int = 1,
+    pool: Pool,
     piece: int = PIECE,
 ) -> dict[str, Any]:
     """Write the shards of a source and return their sums.
@@ -115,7 +123,7 @@ def stream(
         if not ended:
             pieces = _pieces(rows.read(first * piece, limit), piece, first)
             missing = ((number, found) for number, found in pieces if number not in done)
-            _run(missing, (recipe, str(shards), str(held_out / "shards" / name), piece), workers, bar.update)
+            _run(missing, (recipe, str(shards), str(held_out / "shards" / name), piece), pool, bar.update)
     found = [_read(path) for path in sorted(shards.glob("*.json")) if path.stem.isdigit()]
     return {"origin": rows.origin, **_sum(found, recipe.sequence_length)}
 
@@ -126,31 +134,40 @@ def _pieces(rows: Iterator[Row], size: int, number: int) -> Iterator[tuple[int, 
         number += 1
 
 
-def _run(
-    pieces: Iterator[tuple[int, list[Row]]], job: tuple[Any, ...], workers: int, report: Callable[[], Any]
-) -> None:
+@contextmanager
+def pool_of(workers: int) -> Iterator[Pool]:
+    """Processes that tokenise, with how many there are; none where one is asked for."""
     if workers == 1:
-        for number, rows in pieces:
-            pack_piece(*job, number, rows)
-            report()
+        yield Pool(None, 1)
         return
-    # Spawned, since the reader has threads of its own; never more pieces in memory than two for each worker.
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-    waiting: set[Future[None]] = set()
+    # Forked from a process that has imported everything once and runs no threads, as this one may.
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["sbd.streaming"])
+    executor = ProcessPoolExecutor(workers, mp_context=context)
     try:
-        for number, rows in pieces:
-            waiting.add(pool.submit(pack_piece, *job, number, rows))
-            if len(waiting) >= 2 * workers:
-                waiting = _collect(waiting, report)
-        while waiting:
-            waiting = _collect(waiting, report)
+        yield Pool(executor, workers)
     except BrokenProcessPool:
         raise UserError(
             "a process that tokenises was killed, perhaps for want of memory; use fewer --threads. "
             "The same command goes on with the pieces that are missing"
         ) from None
     finally:
-        pool.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
+
+
+def _run(pieces: Iterator[tuple[int, list[Row]]], job: tuple[Any, ...], pool: Pool, report: Callable[[], Any]) -> None:
+    """Never more pieces are in memory than two for each process."""
+    waiting: set[Future[None]] = set()
+    for number, rows in pieces:
+        if pool.executor is None:
+            pack_piece(*job, number, rows)
+            report()
+            continue
+        waiting.add(pool.executor.submit(pack_piece, *job, number, rows))
+        if len(waiting) >= 2 * pool.workers:
+            waiting = _collect(waiting, report)
+    while waiting:
+        waiting = _collect(waiting, report)
 
 
 def _collect(waiting: set[Future[None]], report: Callable[[], Any]) -> set[Future[None]]:
@@ -207,7 +224,7 @@ def _pack_piece(recipe: Recipe, shards: Path, held_out: Path, piece: int, number
         if recipe.validation >= len(documents):
             raise UserError(
                 f"source {shards.name!r}: validation takes {recipe.validation} of the {len(documents)} documents "
-                f"among its first {len(rows)} rows; nothing is left to train on; lower it"
+                f"among its first {len(rows)} rows (dropped: {dict(dropped)}); nothing is left to train on; lower it"
             )
         held, documents = documents[: recipe.validation], documents[recipe.validation :]
         result["validation"] = _write(held, held_out / _file(0), recipe.sequence_length)

@@ -130,7 +130,7 @@ def _no_code_eval() -> Iterator[None]:
     """Stand in for Hugging Face's ``evaluate`` while a stock module is imported.
 
     Those of code tasks fetch ``code_eval`` from the hub and run a program with it as they are imported. Here programs
-    run in the sandbox, so their metrics are never called; the stand-in has no results, so a call could not go unnoticed.
+    run in the sandbox, so their metrics are never called; the stand-in has no results, so that a call would fail.
     """
     stand_in: Any = types.ModuleType("evaluate")
     stand_in.load = lambda *_, **__: types.SimpleNamespace(compute=lambda *_, **__: None)

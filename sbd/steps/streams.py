@@ -43,40 +43,48 @@ def run(
     index.save(train / "benchmarks.npz")
     identity = {"tokenizer": _digest(train / "tokenizer"), "benchmarks": _digest(train / "benchmarks.npz")}
     sums: dict[str, dict[str, Any]] = {}
-    for place, (name, source) in enumerate(sources.items()):
-        recipe = Recipe(
-            tokenizer=str(train / "tokenizer"),
-            format=source.format,
-            thinking=source.thinking,
-            sequence_length=experiment.data.sequence_length,
-            too_long=experiment.data.too_long,
-            index=str(train / "benchmarks.npz"),
-            overlap=experiment.data.overlap,
-            first_sample=place * streaming.SAMPLES,
-            validation=int(source.validation),
-        )
-        made = streaming.stream(
-            name,
-            opened[name],
-            recipe,
-            train,
-            held_out,
-            identity=identity,
-            limit=source.rows,
-            workers=workers,
-            piece=piece,
-        )
-        if not made["rows"]:
-            raise UserError(f"source {name!r}: none of its {made['read']} rows can be used ({_reasons(made)})")
-        sums[name] = made
-        counts = f"{made['documents']:,} documents of {made['read']:,} rows, {made['tokens']:,} tokens"
-        print(f"{name}: {counts}; {_reasons(made)}")
+    with streaming.pool_of(workers) as pool:
+        for place, name in enumerate(sources):
+            sums[name] = _stream(experiment, name, opened[name], place, train, held_out, identity, pool, piece)
     streaming.write_overlap(train / "overlap.csv", index, sums)
     held = {name: made["validation"] for name, made in sums.items() if made["validation"]}
     if held:
         write_json(held_out / "manifest.json", _manifest(experiment, tokenizer, held))
     write_json(train / "manifest.json", _mixed(experiment, tokenizer, sums, train))
     print(f"{train}: manifest.json, overlap.csv")
+
+
+def _stream(
+    experiment: Experiment,
+    name: str,
+    rows: Rows,
+    place: int,
+    train: Path,
+    held_out: Path,
+    identity: dict[str, str],
+    pool: streaming.Pool,
+    piece: int,
+) -> dict[str, Any]:
+    source = experiment.data.sources[name]
+    recipe = Recipe(
+        tokenizer=str(train / "tokenizer"),
+        format=source.format,
+        thinking=source.thinking,
+        sequence_length=experiment.data.sequence_length,
+        too_long=experiment.data.too_long,
+        index=str(train / "benchmarks.npz"),
+        overlap=experiment.data.overlap,
+        first_sample=place * streaming.SAMPLES,
+        validation=int(source.validation),
+    )
+    made = streaming.stream(
+        name, rows, recipe, train, held_out, identity=identity, limit=source.rows, pool=pool, piece=piece
+    )
+    if not made["rows"]:
+        raise UserError(f"source {name!r}: none of its {made['read']} rows can be used ({_reasons(made)})")
+    counts = f"{made['documents']:,} documents of {made['read']:,} rows, {made['tokens']:,} tokens"
+    print(f"{name}: {counts}; {_reasons(made)}")
+    return made
 
 
 def _open(experiment: Experiment, name: str, folder: str | Path) -> Rows:
@@ -128,6 +136,7 @@ def _manifest(
     }
     return {
         **total,
+        "packed_rows": total["rows"],
         "streamed": True,
         "sequence_length": length,
         "padding_share": round(1 - total["tokens"] / (total["rows"] * length), 4),
