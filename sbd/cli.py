@@ -115,6 +115,8 @@ def _check(experiment: Experiment, options: argparse.Namespace) -> None:
         "benchmarks": experiment.benchmarks,
     }.items():
         print(f"  {kind:<11}{', '.join(names)}")
+    if loose := experiment.data.unpinned():
+        print(f"not pinned to a commit, so that another day may bring other data: {', '.join(loose)}")
     jobs = experiment.jobs()
     trainings: set[tuple[str, str]] = set()
     for model, run, _, _ in jobs:

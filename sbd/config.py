@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from sbd.errors import UserError
+from sbd.sources import is_file_name
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """Part of a path and a wildcard of the workflow."""
@@ -145,6 +146,15 @@ class DataConfig(Strict):
     def streamed(self) -> bool:
         """Whether the training rows come from streams."""
         return any(source.streamed for source in self.sources.values())
+
+    def unpinned(self) -> list[str]:
+        """Sources of the hub whose revision is no commit."""
+        return [
+            name
+            for name, source in self.sources.items()
+            if any(isinstance(given, str) and not is_file_name(given) for given in (source.train, source.test))
+            and not re.fullmatch("[0-9a-f]{40}", source.revision)
+        ]
 
     @model_validator(mode="after")
     def _streams_mix(self) -> DataConfig:

@@ -521,6 +521,7 @@ def test_data_and_benchmarks_of_the_paper_are_valid() -> None:
     assert [name for name, source in found.data.sources.items() if source.streamed] == [
         "open_math_reasoning", "open_code_reasoning", "tulu"
     ]  # fmt: skip
+    assert set(found.data.unpinned()) == set(found.data.sources) - {"livecodebench_test"}, "no commit is invented"
     assert sum(source.weight or 0 for source in found.data.sources.values()) == pytest.approx(1)
     assert len(found.tested_sources()) == 12
     assert found.data_folder("train", "qwen") != found.data_folder("train", "llama") == found.data_folder("train")

@@ -87,7 +87,10 @@ def _open(source: str, config: SourceConfig, split: str, data: Path) -> Rows:
     if config.format == "gsm8k" and ":" not in name and not is_file_name(name) and not (data / name).exists():
         name += ":main"
     of_hub = config.split or split
-    return open_rows(name, data, split=of_hub, revision=config.revision, what=f"{split} of source {source!r}")
+    rows = open_rows(name, data, split=of_hub, revision=config.revision, what=f"{split} of source {source!r}")
+    if "commit" in rows.origin:
+        print(f"{source}, {split}: {rows.where} at commit {rows.origin['commit']}")
+    return rows
 
 
 def _benchmark(source: str, config: SourceConfig, data: Path) -> list[Problem]:
