@@ -292,6 +292,7 @@ def test_lengths_of_the_benchmarks_are_those_of_the_paper() -> None:
 # ------------------------------------------------------------------------------------------------ in full
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "gsm8k_test.jsonl").is_file(), reason="no GSM8K in SBD_DATA")
 @pytest.mark.parametrize("task", ["gsm8k", "gsm8k_text"])
 def test_gsm8k_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any) -> None:
@@ -311,6 +312,7 @@ def test_gsm8k_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any)
         assert (made.n, made.score) == (1319, score)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "humaneval.jsonl").is_file(), reason="no HumanEval in SBD_DATA")
 @pytest.mark.parametrize("task", ["humaneval_plus", "humaneval_text"])
 def test_humaneval_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any) -> None:

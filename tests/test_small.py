@@ -51,8 +51,8 @@ def public_model(folder: Path, name: str) -> None:
         tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>", "<empty_output>"]})
     spare = 0 if name == "smollm2" else 7
     kind = LlamaConfig if name == "smollm2" else Qwen3Config
-    extra = {} if name == "smollm2" else {"head_dim": 8}
-    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": None}
+    extra: dict[str, Any] = {} if name == "smollm2" else {"head_dim": 8}
+    ids: dict[str, Any] = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(kind(vocab_size=len(tokenizer) + spare, **ids, **SIZES, **extra))
     model.save_pretrained(folder)
@@ -164,10 +164,7 @@ def test_mistakes_about_the_tokenizer_are_one_line(
     changed = {"extends": "small.yaml", "scale": "other", "tokenizer": tokenizer}
     Path("other.yaml").write_text(yaml.safe_dump(changed))
     steps = (("problems", "--source", "gsm8k"), ("prepare",), ("train", "--model", "smollm2-135m", "--run", "ntp"))
-    for step in steps:
-        capfd.readouterr()
-        if main([step[0], "--experiment", "other.yaml", *step[1:]]):
-            break
+    failed = next(step[0] for step in steps if main([step[0], "--experiment", "other.yaml", *step[1:]]))
     last = capfd.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"sbd {step[0]}: error: ")
+    assert last.startswith(f"sbd {failed}: error: ")
     assert message in last
