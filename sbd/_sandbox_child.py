@@ -89,6 +89,12 @@ def _limit(limits):
 
 def _guard(job):
     """Give up every right that the job's plan names; any failure is fatal, so nothing runs half protected."""
+    for package, folder, _ in job["packages"]:
+        sys.path.append(folder)
+        try:
+            __import__(package)
+        finally:
+            sys.path.remove(folder)
     for module in job["preload"]:
         try:  # noqa: SIM105
             __import__(module)

@@ -59,19 +59,24 @@ def _parser() -> argparse.ArgumentParser:
     verb("check", _check, "check an experiment file and list what it would run")
     problems = verb("problems", _problems, "write the problems of a source: train, validation and test")
     problems.add_argument("--source", required=True, help="a source of the experiment")
-    problems.add_argument(
-        "--data", default="data", metavar="FOLDER", help="where files of local sources lie (default: %(default)s)"
-    )
-    verb("prepare", _prepare, "train or load the tokenizer and pack the training and validation rows")
+    prepare = verb("prepare", _prepare, "train or load the tokenizer and pack the training and validation rows")
+    prepare.add_argument("--model", help="a model with a tokenizer of its own (default: the experiment's tokenizer)")
+    prepare.add_argument("--threads", type=_positive, default=1, metavar="N", help="processes that tokenise streams")
+    for added in (problems, prepare):
+        added.add_argument(
+            "--data", default="data", metavar="FOLDER", help="where files of local sources lie (default: %(default)s)"
+        )
     train = verb("train", _train, "train a run of a model, or go on where it was stopped")
     evaluate = verb("evaluate", _evaluate, "generate and score a benchmark with a trained run and a decoder")
     masked = verb("masked-loss", _masked_loss, "measure the masked-token loss by slot of the block and by mask rate")
-    for added in (train, evaluate, masked):
+    score = verb("score", _score, "score a benchmark from its saved generations (for those that are scored apart)")
+    for added in (train, evaluate, masked, score):
         added.add_argument("--model", required=True, help="a model of the experiment")
         added.add_argument("--run", required=True, help="a run of the experiment")
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
-    evaluate.add_argument("--decoder", required=True, help="a decoder of the experiment")
-    evaluate.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
+    for added in (evaluate, score):
+        added.add_argument("--decoder", required=True, help="a decoder of the experiment")
+        added.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
     verb("collect", _collect, "gather the records of all evaluations, and all held-out losses, in a CSV file each")
     tune = verb("tune", _tune, "pick the largest gamma that costs no more accuracy than you allow")
     tune.add_argument("--model", required=True, help="a model of the experiment")
@@ -168,6 +173,8 @@ def _check(experiment: Experiment, options: argparse.Namespace) -> None:
         "benchmarks": experiment.benchmarks,
     }.items():
         print(f"  {kind:<11}{', '.join(names)}")
+    if loose := experiment.data.unpinned():
+        print(f"not pinned to a commit, so that another day may bring other data: {', '.join(loose)}")
     jobs = experiment.jobs()
     trainings: set[tuple[str, str]] = set()
     for model, run, _, _ in jobs:
@@ -189,7 +196,9 @@ def _prepare(experiment: Experiment, options: argparse.Namespace) -> None:
     _be_quiet()
     from sbd.steps import prepare
 
-    prepare.run(experiment)
+    if options.model is not None:
+        _known(options, "model", experiment.models)
+    prepare.run(experiment, options.model, options.data, options.threads)
 
 
 def _train(experiment: Experiment, options: argparse.Namespace) -> None:
@@ -202,6 +211,15 @@ def _train(experiment: Experiment, options: argparse.Namespace) -> None:
 
 
 def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
+    _evaluation(experiment, options).run(experiment, options.model, options.run, options.decoder, options.benchmark)
+
+
+def _score(experiment: Experiment, options: argparse.Namespace) -> None:
+    _evaluation(experiment, options).score(experiment, options.model, options.run, options.decoder, options.benchmark)
+
+
+def _evaluation(experiment: Experiment, options: argparse.Namespace) -> Any:
+    """The steps of an evaluation, when all that it names is known."""
     _known(options, "model", experiment.models)
     _known(options, "run", experiment.runs)
     _known(options, "decoder", experiment.decoders)
@@ -210,7 +228,7 @@ def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
     _set_threads(options.threads)
     from sbd.steps import evaluate
 
-    evaluate.run(experiment, options.model, options.run, options.decoder, options.benchmark)
+    return evaluate
 
 
 def _masked_loss(experiment: Experiment, options: argparse.Namespace) -> None:

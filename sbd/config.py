@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+from datetime import date
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,6 +28,7 @@ from pydantic import (
 from sbd import selection
 from sbd.errors import UserError
 from sbd.selection import Arm, Figures, Name, Strict
+from sbd.sources import is_file_name
 
 
 def _unlimited(value: Any) -> Any:
@@ -46,31 +48,78 @@ class TokenizerConfig(Strict):
     mask_token: str | None = Field(
         None, description="token of `path` that serves as the mask, when it names none itself"
     )
+    eos_token: str | None = Field(None, description="token of `path` that ends a document, in place of its own")
+    new_tokens: list[str] = Field(
+        [], description="special tokens appended to those of `path`; the model needs an embedding row for each"
+    )
+    chat_template: str | None = Field(
+        None, description="Jinja file for conversations, or 'own' for the template that comes with `path`"
+    )
 
     @model_validator(mode="after")
     def _one_of_both(self) -> TokenizerConfig:
         if (self.vocab_size is None) == (self.path is None):
             raise ValueError("give vocab_size (to train a tokenizer) or path (to load one), not both and not none")
+        if self.path is None and (self.mask_token or self.eos_token or self.new_tokens):
+            raise ValueError("mask_token, eos_token and new_tokens are of a loaded tokenizer (path)")
+        if self.path is None and self.chat_template == "own":
+            raise ValueError("a trained tokenizer has no chat template of its own; name a Jinja file")
         return self
 
 
+STREAMED = {
+    "open_math_reasoning": ("problem", "generated_solution"),
+    "open_code_reasoning": ("input", "output"),
+    "conversations": ("messages",),
+}
+"""Formats that are read as a stream, and the columns that their rows must have."""
+
+
 class SourceConfig(Strict):
-    """Problems from a seeded generator (with counts) or from files (paths or a hub name) of a known format."""
+    """Problems from a seeded generator (with counts) or rows of files (path, folder or pattern) or of the hub.
+
+    A hub source is written ``owner/name`` or ``owner/name:configuration``. Formats of `STREAMED` are for training only:
+    they are never copied, but tokenised and packed as they are read. ``benchmark`` is for testing only: rows as they
+    were published, whose columns the task file names.
+    """
 
     generator: str | None = None
-    format: Literal["problems", "gsm8k"] = "problems"
-    train: int | str
-    validation: int | str = 0
-    test: int | str
+    format: Literal["problems", "gsm8k", "benchmark", "open_math_reasoning", "open_code_reasoning", "conversations"] = (
+        "problems"
+    )
+    train: int | str | None = None
+    validation: int | str = Field(0, description="a count is taken from the end of the training file; a stream's start")
+    test: int | str | None = None
+    split: str | None = Field(None, description="split of a hub data set, when it is not called as ours")
+    revision: str = Field("main", description="commit, tag or branch of a hub data set; what it meant is recorded")
+    rows: PositiveInt | None = Field(None, description="read no more than this many rows of a stream")
+    weight: PositiveFloat | None = Field(None, description="share of the training tokens; for all streams or none")
+    thinking: Literal["keep", "remove"] = Field("keep", description="the text between <think> and </think> of a stream")
+    dates: tuple[date, date] | None = Field(None, description="first and last contest_date of a benchmark")
+    expected: PositiveInt | None = Field(None, description="how many problems a benchmark must have")
+
+    @property
+    def streamed(self) -> bool:
+        """Whether rows are tokenised as they are read."""
+        return self.format in STREAMED
 
     @model_validator(mode="after")
     def _counts_or_paths(self) -> SourceConfig:
+        needed = ("train",) if self.streamed else ("test",) if self.format == "benchmark" else ("train", "test")
         wanted = int if self.generator else str
         for split in ("train", "test"):
-            if not isinstance(getattr(self, split), wanted):
+            if split in needed and not isinstance(getattr(self, split), wanted):
                 raise ValueError(f"{split} must be a {'count' if self.generator else 'path'} for such a source")
-        if self.generator and not isinstance(self.validation, int):
-            raise ValueError("validation must be a count for a generated source")
+            if split not in needed and getattr(self, split) is not None:
+                raise ValueError(f"the format {self.format} has no {split} split; leave it out")
+        if (self.generator or self.streamed) and not isinstance(self.validation, int):
+            raise ValueError(f"validation must be a count for a {'generated' if self.generator else 'streamed'} source")
+        if self.format == "benchmark" and self.validation:
+            raise ValueError("a benchmark is not trained on; leave validation out")
+        if self.format != "benchmark" and (self.dates or self.expected):
+            raise ValueError("dates and expected are of the format benchmark")
+        if not self.streamed and (self.weight or self.rows):
+            raise ValueError(f"weight and rows are of streamed formats ({', '.join(STREAMED)})")
         return self
 
 
@@ -78,11 +127,38 @@ class DataConfig(Strict):
     """What is trained on. sequence_length: tokens of a packed row.
 
     validation as a count in a file source takes that many problems from the end of its training file.
+    overlap: whether streamed documents that share 13 words in a row with a benchmark are only counted, or left out.
     """
 
     sequence_length: PositiveInt
     too_long: Literal["refuse", "drop"] = "refuse"
+    overlap: Literal["report", "drop"] = "report"
     sources: dict[Name, SourceConfig]
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the training rows come from streams."""
+        return any(source.streamed for source in self.sources.values())
+
+    def unpinned(self) -> list[str]:
+        """Sources of the hub whose revision is no commit."""
+        return [
+            name
+            for name, source in self.sources.items()
+            if any(isinstance(given, str) and not is_file_name(given) for given in (source.train, source.test))
+            and not re.fullmatch("[0-9a-f]{40}", source.revision)
+        ]
+
+    @model_validator(mode="after")
+    def _streams_mix(self) -> DataConfig:
+        trained = {name: source for name, source in self.sources.items() if source.train}
+        if not self.streamed:
+            return self
+        if copied := sorted(name for name, source in trained.items() if not source.streamed):
+            raise ValueError(f"sources.{copied[0]}: streamed and copied training sources do not mix; use one kind")
+        if len({source.weight is None for source in trained.values()}) > 1:
+            raise ValueError("give every streamed source a weight, or none of them (each row once)")
+        return self
 
 
 class ModelConfig(Strict):
@@ -91,6 +167,7 @@ class ModelConfig(Strict):
     architecture: Literal["llama", "qwen3"] | None = None
     shape: dict[str, Any] = {}
     path: str | None = None
+    tokenizer: TokenizerConfig | None = Field(None, description="its own tokenizer, in place of the experiment's")
     label: str | None = None
 
     @model_validator(mode="after")
@@ -183,11 +260,18 @@ class DecoderConfig(Strict):
 
 
 class BenchmarkConfig(Strict):
-    """A test set and how it is generated and scored: an lm-eval task file and the source whose test split it reads."""
+    """A test set and how it is generated and scored: an lm-eval task file and the source whose test split it reads.
+
+    prompt: the task's text as it is, or as a conversation through the tokenizer's chat template. thinking: what the
+    template is told. scored: by the job that generates, or by a job of its own (code, so that no GPU waits for it).
+    """
 
     task: str
     source: Name
     max_new_tokens: PositiveInt
+    prompt: Literal["text", "chat"] = "text"
+    thinking: bool = False
+    scored: Literal["at_once", "apart"] = "at_once"
     limit: PositiveInt | None = None
     batch_size: PositiveInt = 64
     label: str | None = None
@@ -290,6 +374,14 @@ class Experiment(Strict):
                 )
         for name, benchmark in self.benchmarks.items():
             _known(benchmark.source, self.data.sources, f"benchmarks.{name}.source")
+            if self.data.sources[benchmark.source].test is None:
+                raise ValueError(f"benchmarks.{name}.source: {benchmark.source!r} has no test split")
+            if benchmark.prompt == "chat":
+                for model in self.models:
+                    if self.tokenizer_of(model).chat_template is None:
+                        raise ValueError(f"benchmarks.{name}.prompt: the tokenizer of {model!r} has no chat_template")
+            elif benchmark.thinking:
+                raise ValueError(f"benchmarks.{name}.thinking: only a chat template can ask for it; set prompt: chat")
         for index, evaluation in enumerate(self.evaluations):
             for kind in ("runs", "decoders", "benchmarks", "models"):
                 for name in getattr(evaluation, kind) or []:
@@ -407,9 +499,18 @@ class Experiment(Strict):
         """The problems of a source and split."""
         return self.work_folder / "data" / source / f"{split}.jsonl"
 
-    def data_folder(self, split: str) -> Path:
-        """The packed rows of a split, over all sources."""
-        return self.work_folder / "data" / split
+    def tested_sources(self) -> list[str]:
+        """The sources whose test split is evaluated."""
+        return list(dict.fromkeys(self.benchmarks[benchmark].source for _, _, _, benchmark in self.jobs()))
+
+    def tokenizer_of(self, model: str) -> TokenizerConfig:
+        """The tokenizer that a model is trained with."""
+        return self.models[model].tokenizer or self.tokenizer
+
+    def data_folder(self, split: str, model: str | None = None) -> Path:
+        """The packed rows of a split, over all sources; those of a model with a tokenizer of its own lie apart."""
+        own = model is not None and self.models[model].tokenizer is not None
+        return self.work_folder / "data" / str(model) / split if own else self.work_folder / "data" / split
 
     def run_folder(self, model: str, run: str) -> Path:
         """Checkpoint, metrics and state of a run."""
@@ -418,6 +519,10 @@ class Experiment(Strict):
     def masked_loss_file(self, model: str, run: str) -> Path:
         """The masked-token loss of a run by slot and mask rate."""
         return self.folder / "masked_loss" / model / f"{run}.csv"
+
+    def generated_folder(self, model: str, run: str, decoder: str, benchmark: str) -> Path:
+        """The generations of an evaluation that is scored apart."""
+        return self.work_folder / "generated" / model / run / decoder / benchmark
 
     def record_folder(self, model: str, run: str, decoder: str, benchmark: str) -> Path:
         """The record and the generations of an evaluation."""

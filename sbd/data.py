@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, load_from_disk
+from datasets import Dataset, concatenate_datasets, load_from_disk
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -71,12 +71,20 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, split_digits: bool = 
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """Token ids of a prompt, with exactly one BOS in front (none where the tokenizer has no BOS)."""
+    """Token ids of a prompt, with exactly one BOS in front (none where the tokenizer has no BOS).
+
+    A text that spells BOS itself, as chat templates do, gets no second one; a second one is an error.
+    """
     ids = _encode(tokenizer, prompt)
     bos: Any = tokenizer.bos_token_id
     if not ids:
         raise UserError("the prompt is empty; give it at least one character")
-    return ids if bos is None else [bos, *ids]
+    if bos is None:
+        return ids
+    ids = ids if ids[0] == bos else [bos, *ids]
+    if ids.count(bos) != 1:
+        raise UserError(f"a prompt holds {ids.count(bos)} start tokens, not one; remove them from its text")
+    return ids
 
 
 def encode_document(tokenizer: PreTrainedTokenizerBase, prompt: str, solution: str, sample: int) -> Document:
@@ -187,8 +195,16 @@ def replace_folder(new: Path, target: Path) -> None:
         new.rename(target)
 
 
+def shard_files(folder: Path, source: str) -> list[Path]:
+    """The finished shards of a streamed source, in order."""
+    return sorted(path for path in (folder / "shards" / source).glob("*.arrow") if path.stem.isdigit())
+
+
 class PackedRows:
-    """The packed rows of a prepared folder: ``rows[i]`` is a list of documents."""
+    """The packed rows of a prepared folder: ``rows[i]`` is a list of documents.
+
+    They lie in ``rows/``, or in ``shards/SOURCE/NUMBER.arrow`` (see :mod:`sbd.streaming`) with an order that mixes.
+    """
 
     def __init__(self, folder: str | Path):
         folder = Path(folder)
@@ -196,17 +212,27 @@ class PackedRows:
             raise UserError(f"{folder} is no prepared data (no manifest.json); run `python -m sbd prepare` first")
         self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder / "tokenizer")
-        self._rows = load_from_disk(str(folder / "rows")).with_format("numpy")
-        if len(self._rows) != self.manifest["rows"]:
-            raise UserError(
-                f"{folder}: {len(self._rows)} rows, but the manifest says {self.manifest['rows']}; prepare it again"
-            )
+        self._order: np.ndarray | None = None
+        try:
+            if self.manifest.get("streamed"):
+                files = [str(path) for name in self.manifest["sources"] for path in shard_files(folder, name)]
+                rows = concatenate_datasets([Dataset.from_file(path) for path in files])
+                if (folder / "order.npy").is_file():
+                    self._order = np.load(folder / "order.npy", mmap_mode="r")
+            else:
+                rows = load_from_disk(str(folder / "rows"))
+        except (OSError, ValueError) as error:  # pyarrow's errors are among them
+            raise UserError(f"{folder} is damaged ({str(error).splitlines()[0]}); prepare it again") from None
+        self._rows: Any = rows.with_format("numpy")
+        for found, said in ((len(rows), self.manifest.get("packed_rows")), (len(self), self.manifest["rows"])):
+            if said is not None and found != said:
+                raise UserError(f"{folder}: {found} rows, but the manifest says {said}; prepare it again")
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) if self._order is None else len(self._order)
 
     def __getitem__(self, index: int) -> list[Document]:
-        row: dict[str, Any] = self._rows[index]  # type: ignore[assignment]
+        row: dict[str, Any] = self._rows[index if self._order is None else int(self._order[index])]
         ends = np.cumsum(row["lengths"])
         parts = np.split(row["input_ids"].astype(np.int64), ends[:-1])
         return [

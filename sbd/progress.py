@@ -20,11 +20,12 @@ class _Lines:
         sys.stderr.flush()
 
 
-def progress(total: int, label: str, initial: int = 0, unit: str = "step", disable: bool = False) -> tqdm[Any]:
+def progress(total: int | None, label: str, initial: int = 0, unit: str = "step", disable: bool = False) -> tqdm[Any]:
     """A tqdm bar to call ``update`` and ``set_postfix_str`` on."""
     if sys.stderr.isatty():
         return tqdm(total=total, desc=label, initial=initial, unit=unit, dynamic_ncols=True, disable=disable)
-    form = "{desc}: {n_fmt}/{total_fmt} {unit} [{elapsed} gone, {remaining} left]{postfix}"
+    left = "/{total_fmt} {unit} [{elapsed} gone, {remaining} left]" if total is not None else " {unit} [{elapsed} gone]"
+    form = "{desc}: {n_fmt}" + left + "{postfix}"
     return tqdm(
         total=total,
         desc=label,

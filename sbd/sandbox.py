@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib.util
 import marshal
 import os
 import platform
@@ -27,6 +28,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -98,9 +100,19 @@ def check_function(
     return outcome
 
 
-def run_program(source: str, stdin: str = "", limits: Limits | None = None, allow_unprotected: bool = False) -> Outcome:
-    """Run ``source`` to its end (it passes if no assertion or other error stops it); ``output`` is what it printed."""
-    job = {"source": source, "entry_point": None, "arguments": []}
+def run_program(
+    source: str,
+    stdin: str = "",
+    limits: Limits | None = None,
+    allow_unprotected: bool = False,
+    packages: Sequence[str] = (),
+) -> Outcome:
+    """Run ``source`` to its end (it passes if no assertion or other error stops it); ``output`` is what it printed.
+
+    packages: installed packages besides the library that it may import, such as numpy; they are loaded before rights
+    are given up.
+    """
+    job = {"source": source, "entry_point": None, "arguments": [], "packages": _packages(tuple(packages))}
     return _run(job, stdin, limits or Limits(), allow_unprotected)[0]
 
 
@@ -144,6 +156,20 @@ def _parse(result: bytes) -> tuple[str, str, tuple[str, ...]]:
 
 
 @functools.cache
+def _packages(names: tuple[str, ...]) -> list[tuple[str, str, list[str]]]:
+    """Of each package: its name, the folder to import it from, and what of it may be read later."""
+    found = []
+    for name in names:
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(f"programs need the package {name}, which is not installed here")
+        folder = Path(next(iter(spec.submodule_search_locations)))
+        libraries = folder.with_name(f"{name}.libs")
+        found.append((name, str(folder.parent), [str(path) for path in (folder, libraries) if path.is_dir()]))
+    return found
+
+
+@functools.cache
 def _readable() -> list[str]:
     """Where the interpreter's own modules and libraries are."""
     paths = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), f"{sys.base_prefix}/lib"]
@@ -177,12 +203,13 @@ def _run(job: dict[str, Any], stdin: str, limits: Limits, allow_unprotected: boo
     plan = _plan(protections(), os.geteuid() == 0, allow_unprotected)
     nonce = secrets.token_hex(16)
     job = {
+        "packages": [],
         **job,
         "probe": False,
         "nonce": nonce,
         "plan": plan,
         "limits": asdict(limits),
-        "readable": _readable(),
+        "readable": _readable() + [path for _, _, paths in job.get("packages", []) for path in paths],
         "filter": _filter(plan["sealed"]) if plan["seccomp"] else b"",
         "preload": _imports(job["source"]) if plan["sealed"] else [],
     }
@@ -233,7 +260,8 @@ def _start(job: dict[str, Any], stdin: str, limits: Limits) -> _State:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env={"PYTHONHASHSEED": "0"},  # the same order of sets in every run
+                # The same order of sets in every run; numpy's libraries must not start threads.
+                env={"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 pass_fds=(job_file.fileno(), write_end),
                 start_new_session=True,
             )

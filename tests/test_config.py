@@ -79,6 +79,14 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"traces": {"model": "gpt", "run": "sbd"}}, "traces.models: unknown name 'gpt'"),
         ({"traces": {"problem": -1}}, "traces.problem: Input should be greater than or equal to 0 (got -1)"),
         ({"decoders": {"gamma_0": {"sampler": {"form": "new"}}}}, "decoders.gamma_0.sampler.form"),
+        ({"tokenizer": {"mask_token": "x"}}, "mask_token, eos_token and new_tokens are of a loaded tokenizer (path)"),
+        ({"tokenizer": {"chat_template": "own"}}, "a trained tokenizer has no chat template of its own"),
+        ({"benchmarks": {"tiny_gsm": {"prompt": "chat"}}}, "the tokenizer of 'llama-tiny' has no chat_template"),
+        ({"benchmarks": {"tiny_gsm": {"thinking": True}}}, "only a chat template can ask for it; set prompt: chat"),
+        ({"data": {"sources": {"x": {"format": "benchmark", "train": "a"}}}}, "test must be a path for such a source"),
+        ({"data": {"sources": {"x": {"format": "conversations"}}}}, "train must be a path for such a source"),
+        ({"data": {"sources": {"tiny_gsm": {"weight": 1}}}}, "weight and rows are of streamed formats"),
+        ({"data": {"sources": {"tiny_gsm": {"expected": 1}}}}, "dates and expected are of the format benchmark"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, keys: dict[str, Any], message: str) -> None:

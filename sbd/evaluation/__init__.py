@@ -6,7 +6,8 @@ to, ``run`` evaluates and scores.
 
 from sbd.evaluation.decoders import describe_decoder, make_decoder
 from sbd.evaluation.model import SBDLM, GenerationSettings, cut_at_stop
-from sbd.evaluation.run import evaluate, load_task, read_generations, rescore
+from sbd.evaluation.run import evaluate, generate, read_generations, rescore, score
+from sbd.evaluation.task_files import load_task
 
 __all__ = [
     "SBDLM",
@@ -14,8 +15,10 @@ __all__ = [
     "cut_at_stop",
     "describe_decoder",
     "evaluate",
+    "generate",
     "load_task",
     "make_decoder",
     "read_generations",
     "rescore",
+    "score",
 ]

@@ -16,6 +16,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import sbd
+from sbd import conversations
 from sbd.data import encode_prompt
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
@@ -68,6 +69,7 @@ class SBDLM(TemplateLM):
 
     pretrained: a loaded model (then give the tokenizer) or the path of a checkpoint. decoder: a decoder of sbd, or a
     mapping as in an experiment file; autoregressive by default. generate: the function that decodes, for tests.
+    thinking: what chat templates are told.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class SBDLM(TemplateLM):
         seed: int = 0,
         generate: Callable[..., Any] | None = None,
         max_batch_size: int | None = None,
+        thinking: bool = False,
     ):
         super().__init__()
         if isinstance(pretrained, (str, Path)):
@@ -96,6 +99,7 @@ class SBDLM(TemplateLM):
         self.batch_size = positive("batch_size", batch_size)
         self.max_gen_toks = positive("max_gen_toks", max_gen_toks)
         self.seed = seed
+        self.thinking = thinking
         self.statistics: list[dict[str, Any]] = []
         self._generate = generate or sbd.generate
         self._device = self.model.device
@@ -122,27 +126,19 @@ class SBDLM(TemplateLM):
         return str(self.tokenizer.name_or_path).replace("/", "__")
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A chat as the prompt text that the tokenizer's template makes of it."""
-        return self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
+        """A chat as the prompt text that the tokenizer's template makes of it, as documents are in training.
+
+        Without ``add_generation_prompt`` the last message is the beginning of the answer.
+        """
+        begun = "" if add_generation_prompt else chat_history[-1]["content"]
+        history = chat_history if add_generation_prompt else chat_history[:-1]
+        return conversations.render(self.tokenizer, history, self.thinking) + begun
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        """Token ids of a text, with exactly one BOS in front unless ``add_special_tokens`` is False.
-
-        A text that spells BOS itself, as chat templates do, gets no second one; a second one is an error.
-        """
+        """Token ids of a text, with exactly one BOS in front unless ``add_special_tokens`` is False."""
         if add_special_tokens is False:
             return self.tokenizer(string, add_special_tokens=False)["input_ids"]
-        ids, bos = encode_prompt(self.tokenizer, string), self.tokenizer.bos_token_id
-        if bos is not None and ids[1:2] == [bos]:
-            ids = ids[1:]
-        if bos is not None and ids.count(bos) != 1:
-            raise UserError(f"a prompt holds {ids.count(bos)} start tokens, not one; remove them from its text")
-        return ids
+        return encode_prompt(self.tokenizer, string)
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         """After a newline the two are cut into tokens apart, as documents are in training; else as lm-eval does it."""
@@ -212,7 +208,8 @@ class SBDLM(TemplateLM):
         The text of a request depends on its place in the list, for the seed, but not on the batch it is in.
         """
         arguments: list[Any] = [request.args for request in requests]
-        prompts = [self.tok_encode(context) for context, _ in arguments]
+        texts = [context for context, _ in arguments]
+        prompts = [self.tok_encode(context) for context in texts]
         settings = [GenerationSettings.of(given, self.max_gen_toks, self.seed) for _, given in arguments]
         self._check_lengths(prompts, settings)
         self.statistics = [{} for _ in requests]
@@ -224,14 +221,16 @@ class SBDLM(TemplateLM):
             for setting, members in groups.items():
                 members.sort(key=lambda i: (-len(prompts[i]), i))
                 for start in range(0, len(members), self.batch_size):
-                    self._generate_batch(members[start : start + self.batch_size], prompts, setting)
+                    self._generate_batch(members[start : start + self.batch_size], texts, prompts, setting)
                     done = [s for s in self.statistics if s]
                     passes = sum(s["forward_passes"] for s in done) or 1
                     bar.set_postfix_str(f"{sum(s['tokens'] for s in done) / passes:.2f} tokens per forward")
                     bar.update(len(members[start : start + self.batch_size]))
         return [statistic["text"] for statistic in self.statistics]
 
-    def _generate_batch(self, rows: list[int], prompts: list[list[int]], setting: GenerationSettings) -> None:
+    def _generate_batch(
+        self, rows: list[int], texts: list[str], prompts: list[list[int]], setting: GenerationSettings
+    ) -> None:
         started = time.perf_counter()
         out = self._generate(
             self.model,
@@ -263,6 +262,7 @@ class SBDLM(TemplateLM):
                 "seconds": seconds,
                 "truncated": not ended and text == whole and len(tokens) >= setting.max_new_tokens,
                 "prompt_ids": prompts[row],
+                "prompt": texts[row],
             }
 
     def _check_lengths(self, prompts: list[list[int]], settings: list[GenerationSettings]) -> None:

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lm_eval import evaluator
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
-from lm_eval.tasks import TaskManager
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.evaluation.decoders import describe_decoder
 from sbd.evaluation.model import SBDLM, positive
-from sbd.files import write_text
+from sbd.evaluation.task_files import load_task
+from sbd.files import write_json, write_text
 from sbd.records import GENERATIONS_NAME, RECORD_NAME, Key, Record, provenance, read_record, summarise, write_record
 from sbd.sandbox import STATUSES
+
+Checkpoint = str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase]
+GENERATED_NAME = "generated.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a benchmark is answered.
+
+    prompt and thinking: see ``sbd.config.BenchmarkConfig``. generation: more generation_kwargs over those of the task
+    (temperature, top_p, until, ...).
+    """
+
+    max_new_tokens: int | None = None
+    limit: int | None = None
+    batch_size: int = 16
+    prompt: Literal["text", "chat"] = "text"
+    thinking: bool = False
+    generation: Mapping[str, Any] | None = None
+    dtype: torch.dtype | None = None
+    device: str = "auto"
+    config_hash: str = ""
 
 
 class Replay(LM):
@@ -50,81 +72,134 @@ class Replay(LM):
         raise NotImplementedError("saved texts have no log-likelihood")
 
 
-def load_task(task: str | Path, data: str | Path) -> Task:
-    """The lm-eval task of a YAML file, over the problems in ``data``; no index of lm-eval's own tasks is read."""
-    if not Path(task).is_file():
-        near = ", ".join(sorted(path.name for path in Path(task).parent.glob("*.yaml"))) or "none"
-        raise UserError(f"no such task file: {task}; task files there: {near}")
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)  # its warnings are about its own command line
-    manager = TaskManager(include_defaults=False, metadata={"data": str(data)})
-    loaded = list(manager.load(str(task))["tasks"].values())
-    if len(loaded) != 1 or "score" not in (loaded[0].config.metadata or {}):
-        raise UserError(f"{task} must define one task, and name its score in metadata, e.g. `score: exact_match,none`")
-    return loaded[0]
-
-
 def evaluate(
-    checkpoint: str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase],
+    checkpoint: Checkpoint,
     task: str | Path,
     data: str | Path,
     decoder: Any,
     output: str | Path,
     key: Key | Mapping[str, Any],
-    *,
-    max_new_tokens: int | None = None,
-    limit: int | None = None,
-    batch_size: int = 16,
-    generation: Mapping[str, Any] | None = None,
-    dtype: torch.dtype | None = None,
-    device: str = "auto",
-    config_hash: str = "",
+    **settings: Any,
 ) -> Record:
     """Run a benchmark and write ``generations.jsonl`` and then ``record.json`` into the folder ``output``.
 
-    task: an lm-eval YAML file; data: the problems it reads (JSONL); decoder: a decoder or its mapping; generation:
-    more generation_kwargs over those of the task (temperature, top_p, until, ...). The record's seed is the seed.
+    task: an lm-eval YAML file; data: the problems it reads (JSONL); decoder: a decoder or its mapping; settings: those
+    of :class:`Settings`. The record's seed is the seed.
     """
-    key = key if isinstance(key, Key) else Key(**key)
-    loaded = load_task(task, data)
-    arguments = {**(generation or {})}
-    if max_new_tokens is not None:
-        arguments["max_gen_toks"] = positive("max_new_tokens", max_new_tokens)
-    model, tokenizer = checkpoint if isinstance(checkpoint, tuple) else (checkpoint, None)
-    lm = SBDLM(model, tokenizer, decoder, batch_size=batch_size, device=device, dtype=dtype, seed=key.seed)
-    output = Path(output)
+    output, given = Path(output), Settings(**settings)
     (output / RECORD_NAME).unlink(missing_ok=True)
+    lines, made = _answer(checkpoint, task, data, decoder, key, given)
+    if lines[0]["correct"] is None:
+        _write_lines(lines, output)
+        lines = _scored(load_task(task, data, given.thinking), lines, given.limit)
+    return _write_record(made, lines, output)
+
+
+def generate(
+    checkpoint: Checkpoint,
+    task: str | Path,
+    data: str | Path,
+    decoder: Any,
+    output: str | Path,
+    key: Key | Mapping[str, Any],
+    **settings: Any,
+) -> dict[str, Any]:
+    """As ``evaluate``, but without a score: writes ``generations.jsonl`` and then ``generated.json``, for ``score``."""
+    output = Path(output)
+    (output / GENERATED_NAME).unlink(missing_ok=True)
+    lines, made = _answer(checkpoint, task, data, decoder, key, Settings(**settings))
+    if lines[0]["correct"] is not None:
+        raise UserError(f"{task} is a likelihood task, which leaves no texts to score apart; set scored: at_once")
+    _write_lines(lines, output)
+    write_json(output / GENERATED_NAME, made)
+    return made
+
+
+def score(generated: str | Path, output: str | Path, task: str | Path, data: str | Path) -> Record:
+    """Score what ``generate`` left in one folder and write generations and record into another; needs no model."""
+    generated = Path(generated)
+    try:
+        made = json.loads((generated / GENERATED_NAME).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"no finished generations in {generated} (no {GENERATED_NAME}); evaluate first") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{generated / GENERATED_NAME} is damaged ({error}); evaluate again") from None
+    lines = read_generations(generated / GENERATIONS_NAME)
+    loaded = load_task(task, data, bool(made["generation_settings"].get("thinking")))
+    return _write_record({**made, "metric": _metric(loaded)[0]}, _scored(loaded, lines, len(lines)), Path(output))
+
+
+def _answer(
+    checkpoint: Checkpoint,
+    task: str | Path,
+    data: str | Path,
+    decoder: Any,
+    key: Key | Mapping[str, Any],
+    given: Settings,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The lines of all problems (scored only for a likelihood task), and the fields of the record they do not give."""
+    key = key if isinstance(key, Key) else Key(**key)
+    loaded = load_task(task, data, given.thinking)
+    arguments = {**(given.generation or {})}
+    if given.max_new_tokens is not None:
+        arguments["max_gen_toks"] = positive("max_new_tokens", given.max_new_tokens)
+    model, tokenizer = checkpoint if isinstance(checkpoint, tuple) else (checkpoint, None)
+    lm = SBDLM(
+        model,
+        tokenizer,
+        decoder,
+        batch_size=given.batch_size,
+        device=given.device,
+        dtype=given.dtype,
+        seed=key.seed,
+        thinking=given.thinking,
+    )
+    chat = given.prompt == "chat"
+    if chat and not lm.tokenizer.chat_template:
+        raise UserError("the benchmark asks for a chat, but the checkpoint's tokenizer has no chat template")
     generates = loaded.get_config("output_type") == "generate_until"
+    asked: dict[str, Any] = {}
     started = time.perf_counter()
     if generates:
         loaded.set_config(key="generation_kwargs", value=arguments, update=True)
-        samples = _run_task(lm, loaded, limit, score=False)
+        asked = {
+            **(loaded.get_config("generation_kwargs") or {}),
+            "prompt": given.prompt,
+            "thinking": given.thinking,
+            "num_fewshot": loaded.get_config("num_fewshot") or 0,
+        }
+        samples = _run_task(lm, loaded, given.limit, score=False, chat=chat)
         lines = [_line(sample["doc"], sample["doc_id"], lm.statistics[i]) for i, sample in enumerate(samples)]
         seconds = sum(statistic["seconds"] for statistic in lm.statistics)
         first_prompt = lm.statistics[0]["prompt_ids"]
-        _write_lines(lines, output)
-        lines = _scored(load_task(task, data), lines, limit)
     else:
-        lines = [_likelihood_line(sample, loaded) for sample in _run_task(lm, loaded, limit, score=True)]
+        lines = [_likelihood_line(s, loaded) for s in _run_task(lm, loaded, given.limit, score=True, chat=chat)]
         seconds, first_prompt = time.perf_counter() - started, lm.tok_encode(lines[0]["prompt"])
-    _write_lines(lines, output)
-    record = Record(
-        key=key,
-        **summarise(lines, seconds),
-        metric=_metric(loaded)[0],
-        decoder_settings=describe_decoder(lm.decoder) if generates else {"kind": "loglikelihood"},
-        generation_settings=dict(loaded.get_config("generation_kwargs") or {}) if generates else {},
-        batch_size=batch_size,
-        first_prompt_ids=first_prompt,
-        provenance=provenance(
+    made = {
+        "key": key.model_dump(),
+        "seconds": seconds,
+        "metric": _metric(loaded)[0],
+        "decoder_settings": describe_decoder(lm.decoder) if generates else {"kind": "loglikelihood"},
+        "generation_settings": asked,
+        "batch_size": given.batch_size,
+        "first_prompt_ids": first_prompt,
+        "provenance": provenance(
             device=device_name(lm.model.device),
             dtype=str(lm.model.dtype).removeprefix("torch."),
             threads=torch.get_num_threads(),
-            config_hash=config_hash,
+            config_hash=given.config_hash,
             task=task,
             data=data,
             checkpoint=checkpoint if isinstance(checkpoint, (str, Path)) else None,
-        ),
-    )
+        ).model_dump(),
+    }
+    return lines, made
+
+
+def _write_record(made: dict[str, Any], lines: list[dict[str, Any]], output: Path) -> Record:
+    """Write the scored lines and then the record that counts them."""
+    _write_lines(lines, output)
+    record = Record.model_validate({**made, **summarise(lines, made["seconds"])})
     write_record(record, output / RECORD_NAME)
     return record
 
@@ -135,10 +210,11 @@ def rescore(output: str | Path, task: str | Path, data: str | Path) -> Record:
     record, lines = read_record(output / RECORD_NAME), read_generations(output / GENERATIONS_NAME)
     if record.decoder_settings.get("kind") == "loglikelihood":
         raise UserError(f"{output} is of a likelihood task, which saves no texts to score again; evaluate it again")
-    lines = _scored(load_task(task, data), lines, limit=len(lines))
+    thinking = bool(record.generation_settings.get("thinking"))
+    lines = _scored(load_task(task, data, thinking), lines, limit=len(lines))
     counted = summarise(lines, record.seconds)
     _write_lines(lines, output)
-    changed = record.model_copy(update={**counted, "metric": _metric(load_task(task, data))[0]})
+    changed = record.model_copy(update={**counted, "metric": _metric(load_task(task, data, thinking))[0]})
     write_record(changed, output / RECORD_NAME)
     return changed
 
@@ -153,7 +229,7 @@ def read_generations(path: str | Path) -> list[dict[str, Any]]:
         raise UserError(f"{path} is damaged ({error}); delete it and evaluate again") from None
 
 
-def _run_task(lm: LM, task: Task, limit: int | None, score: bool) -> list[dict[str, Any]]:
+def _run_task(lm: LM, task: Task, limit: int | None, score: bool, chat: bool = False) -> list[dict[str, Any]]:
     """lm-eval's samples of a task, one per problem in the order of the file (with the filter that is scored)."""
     if limit is not None:
         positive("limit", limit)
@@ -161,7 +237,15 @@ def _run_task(lm: LM, task: Task, limit: int | None, score: bool) -> list[dict[s
         task.override_metric("bypass")
     task.set_fewshot_seed(seed=0)
     task_name = task.task_name
-    results: Any = evaluator.evaluate(lm, {task_name: task}, limit=limit, bootstrap_iters=0, log_samples=True)
+    results: Any = evaluator.evaluate(
+        lm,
+        {task_name: task},
+        limit=limit,
+        bootstrap_iters=0,
+        log_samples=True,
+        apply_chat_template=chat,
+        fewshot_as_multiturn=chat,
+    )
     samples = results["samples"][task_name]
     wanted = _metric(task)[1] if score else samples[0]["filter"]
     chosen = [sample for sample in samples if sample["filter"] == wanted]
@@ -192,7 +276,7 @@ def _metric(task: Task) -> tuple[str, str]:
 
 def _line(doc: dict[str, Any], doc_id: int, statistic: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in statistic.items() if name != "prompt_ids"}
-    return {"id": str(doc.get("id", doc_id)), "prompt": doc.get("prompt", ""), **kept, "correct": None}
+    return {"id": str(doc.get("id", doc_id)), **kept, "correct": None}
 
 
 def _likelihood_line(sample: dict[str, Any], task: Task) -> dict[str, Any]:

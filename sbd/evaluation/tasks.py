@@ -9,18 +9,26 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from typing import Any
 
+from sbd import conversations
 from sbd.data import read_problems
 from sbd.errors import UserError
+from sbd.evaluation.code import scores
 from sbd.problems.word_problems import LARGEST
-from sbd.sandbox import STATUSES, Limits, check_function
+from sbd.sandbox import Limits, check_function
+from sbd.sources import check_columns, open_rows
 
 _CHOICES = 4
 
 
 class Documents(list[dict[str, Any]]):
-    """Problems as lm-eval wants a data set: a sequence that also names its columns."""
+    """Problems as lm-eval wants a data set: a sequence that also names its columns and can be mapped."""
+
+    def map(self, function: Callable[[dict[str, Any]], dict[str, Any]]) -> Documents:
+        """The problems with the columns that ``function`` gives, as the stock tasks prepare theirs."""
+        return Documents({**problem, **function(dict(problem))} for problem in self)
 
     @property
     def features(self) -> dict[str, None]:
@@ -37,6 +45,40 @@ def problems(data: str, **metadata: Any) -> dict[str, Documents]:
     return {"test": Documents(found)}
 
 
+def rows(data: str, columns: list[str] | None = None, **metadata: Any) -> dict[str, Documents]:
+    """The rows of the file ``data`` as they were published; every one needs the columns that the task file names."""
+    opened = open_rows(data, ".", what="the problems of a benchmark")
+    check_columns(opened, columns or [])
+    found = list(opened.read())
+    for number, row in enumerate(found, 1):
+        missing = [name for name in columns or [] if row.get(name) is None]
+        if missing:
+            raise UserError(f"{data}, line {number}: {' and '.join(missing)} missing; make the file again")
+    return {"test": Documents(found)}
+
+
+def after_thought(answers: list[list[str]], docs: Any) -> list[list[str]]:
+    """A filter of lm-eval: what stands behind the thought; nothing where the thought did not end."""
+    return [[conversations.after_thought(text) for text in texts] for texts in answers]
+
+
+def gpqa_choices(documents: Documents) -> Documents:
+    """GPQA's four answers in an order drawn from the question, so that every run asks the same.
+
+    The stock task shuffles by the global random state, which no one seeds.
+    """
+
+    def choices(doc: dict[str, Any]) -> dict[str, Any]:
+        wrong = [str(doc[f"Incorrect Answer {number}"]).strip() for number in (1, 2, 3)]
+        right = str(doc["Correct Answer"]).strip()
+        order = [*wrong, right]
+        random.Random(f"gpqa {doc['Question']}").shuffle(order)
+        named = {f"choice{number}": choice for number, choice in enumerate(order, 1)}
+        return {**named, "answer": f"({'ABCD'[order.index(right)]})"}
+
+    return documents.map(choices)
+
+
 def functions(data: str, **metadata: Any) -> dict[str, Documents]:
     """The problems of the file ``data``, each with an entry point and tests."""
     found = read_problems(data)
@@ -48,8 +90,7 @@ def functions(data: str, **metadata: Any) -> dict[str, Documents]:
 
 def run_tests(doc: dict[str, Any], results: list[str]) -> dict[str, float]:
     """pass@1 of one generated body, run in the sandbox, and how it ended: 1.0 for one of the statuses."""
-    outcome = check_function(doc["prompt"] + results[0], doc["entry_point"], doc["tests"], Limits())
-    return {"pass_at_1": float(outcome.passed), **{status: float(outcome.status == status) for status in STATUSES}}
+    return scores(check_function(doc["prompt"] + results[0], doc["entry_point"], doc["tests"], Limits()))
 
 
 def next_steps(data: str, **metadata: Any) -> dict[str, Documents]:

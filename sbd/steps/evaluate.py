@@ -1,4 +1,4 @@
-"""``evaluate``: one benchmark with one trained run and one decoder; leaves a record and its generations."""
+"""``evaluate`` and ``score``: one benchmark with one trained run and one decoder; a record and its generations."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import logging
 from sbd import evaluation
 from sbd.config import Experiment, fingerprint
 from sbd.errors import UserError
-from sbd.records import Key
+from sbd.records import Key, Record
 
 
 def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchmark: str) -> None:
-    """Write ``generations.jsonl`` and then ``record.json``."""
+    """Write ``generations.jsonl`` and then ``record.json``, or ``generated.json`` where the score is made apart."""
     checkpoint = experiment.run_folder(model, run_name) / "checkpoint"
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"run {run_name!r} of {model!r} has no checkpoint at {checkpoint}; train it first")
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     config = experiment.benchmarks[benchmark]
-    record = evaluation.evaluate(
+    job = (model, run_name, decoder, benchmark)
+    apart = config.scored == "apart"
+    answer = evaluation.generate if apart else evaluation.evaluate
+    made = answer(
         checkpoint,
         config.task,
         experiment.source_file(config.source, "test"),
         experiment.decoders[decoder],
-        experiment.record_folder(model, run_name, decoder, benchmark),
+        experiment.generated_folder(*job) if apart else experiment.record_folder(*job),
         Key(
             scale=experiment.scale,
             model=model,
@@ -34,7 +37,30 @@ def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchma
         max_new_tokens=config.max_new_tokens,
         limit=config.limit,
         batch_size=config.batch_size,
+        prompt=config.prompt,
+        thinking=config.thinking,
         config_hash=fingerprint(experiment),
     )
+    print(_line(*job, made) if isinstance(made, Record) else f"{' '.join(job)}: generated, to be scored apart")
+
+
+def score(experiment: Experiment, model: str, run_name: str, decoder: str, benchmark: str) -> None:
+    """Score saved generations: no model and no GPU are needed."""
+    config = experiment.benchmarks[benchmark]
+    if config.scored != "apart":
+        raise UserError(f"benchmark {benchmark!r} is scored by `evaluate`; set scored: apart to score it by itself")
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    job = (model, run_name, decoder, benchmark)
+    record = evaluation.score(
+        experiment.generated_folder(*job),
+        experiment.record_folder(*job),
+        config.task,
+        experiment.source_file(config.source, "test"),
+    )
+    print(_line(*job, record))
+
+
+def _line(model: str, run: str, decoder: str, benchmark: str, record: Record) -> str:
     passes = "" if record.tokens_per_forward is None else f", {record.tokens_per_forward:.2f} tokens per forward"
-    print(f"{model} {run_name} {decoder} {benchmark}: {record.score:.1f}% of {record.n}{passes}")
+    cut = f", {record.truncated} cut off" if record.truncated else ""
+    return f"{model} {run} {decoder} {benchmark}: {record.score:.1f}% of {record.n}{passes}{cut}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
@@ -9,18 +10,26 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from sbd import data
 from sbd.config import Experiment, TokenizerConfig
 from sbd.errors import UserError
+from sbd.steps import streams
 
 
-def run(experiment: Experiment) -> None:
-    """Write ``data/validation`` and ``data/train``, the training manifest last: it says that both are complete."""
+def run(experiment: Experiment, model: str | None = None, folder: str | Path = "data", workers: int = 1) -> None:
+    """Write the rows of training and validation, the training manifest last: it says that both are complete.
+
+    model: one with a tokenizer of its own, or None for the experiment's. folder: where relative files of streams lie.
+    """
+    config = experiment.tokenizer if model is None else experiment.tokenizer_of(model)
+    if experiment.data.streamed:
+        streams.run(experiment, load_tokenizer(config), model, folder, workers)
+        return
     training = _files(experiment, "train")
-    tokenizer = _tokenizer(experiment.tokenizer, training)
+    tokenizer = load_tokenizer(config, training)
     for split, files in (("validation", _files(experiment, "validation")), ("train", training)):
         if not files:
             continue
         manifest = data.prepare(
             files,
-            experiment.data_folder(split),
+            experiment.data_folder(split, model),
             tokenizer,
             experiment.data.sequence_length,
             experiment.seed,
@@ -34,30 +43,55 @@ def run(experiment: Experiment) -> None:
 
 
 def _files(experiment: Experiment, split: str) -> list[Path]:
-    """The problems of every source that has any in this split."""
+    """The problems of every source that is trained on and has any in this split."""
     return [
         experiment.source_file(name, split)
         for name, source in experiment.data.sources.items()
-        if getattr(source, split)
+        if source.train and getattr(source, split)
     ]
 
 
-def _tokenizer(config: TokenizerConfig, training: list[Path]) -> PreTrainedTokenizerBase:
+def load_tokenizer(config: TokenizerConfig, training: Sequence[Path] = ()) -> PreTrainedTokenizerBase:
+    """Train the tokenizer, or load it and give it the tokens and the chat template that the experiment names."""
     if config.vocab_size is not None:
+        if not training:
+            raise UserError("a tokenizer cannot be trained on streamed sources; name one as tokenizer.path")
         texts = (text for path in training for p in data.read_problems(path) for text in (p["prompt"], p["solution"]))
-        return data.train_tokenizer(texts, config.vocab_size, config.split_digits)
+        return _with_template(data.train_tokenizer(texts, config.vocab_size, config.split_digits), config)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(config.path)
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot open the tokenizer {config.path}: {str(error).strip().splitlines()[0]}") from None
-    if config.mask_token is not None:
-        if config.mask_token not in tokenizer.get_vocab():
+        first = str(error).strip().splitlines()[0]
+        gated = "; its owner asks for a token: set HF_TOKEN or run `hf auth login`" if "gated" in str(error) else ""
+        raise UserError(f"cannot open the tokenizer {config.path}: {first}{gated}") from None
+    if config.new_tokens:
+        tokenizer.add_special_tokens({"additional_special_tokens": config.new_tokens})
+    for role in ("mask_token", "eos_token"):
+        token = getattr(config, role)
+        if token is None:
+            continue
+        if token not in tokenizer.get_vocab():
             raise UserError(
-                f"tokenizer.mask_token: {config.mask_token!r} is no token of {config.path}; name a reserved one"
+                f"tokenizer.{role}: {token!r} is no token of {config.path}; name a reserved one, "
+                "or add it to tokenizer.new_tokens"
             )
-        tokenizer.mask_token = config.mask_token
+        setattr(tokenizer, role, token)
     if tokenizer.mask_token_id is None:
         raise UserError(
             f"the tokenizer {config.path} has no mask token; name one of its reserved tokens as tokenizer.mask_token"
         )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token  # padding is marked apart; its token is never looked at
+    return _with_template(tokenizer, config)
+
+
+def _with_template(tokenizer: PreTrainedTokenizerBase, config: TokenizerConfig) -> PreTrainedTokenizerBase:
+    if config.chat_template == "own":
+        if not tokenizer.chat_template:
+            raise UserError(f"the tokenizer {config.path} has no chat template; name a Jinja file as chat_template")
+    elif config.chat_template is not None:
+        try:
+            tokenizer.chat_template = Path(config.chat_template).read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"chat_template: {config.chat_template} cannot be read ({error.strerror})") from None
     return tokenizer

@@ -12,17 +12,22 @@ from sbd.config import Experiment, SourceConfig
 from sbd.errors import UserError
 from sbd.files import write_text
 from sbd.problems import gsm8k
+from sbd.sources import Rows, check_columns, is_file_name, open_rows
 
 Problem = dict[str, Any]
 
 _CALCULATOR = re.compile(r"<<[^<>]*>>")
-_FILE = re.compile(r"\.(jsonl?|parquet|csv)$|^[./~]")
+_IDS = ("id", "question_id", "task_id", "unique_id")
 
 
 def run(experiment: Experiment, source: str, data: str | Path) -> None:
     """Write ``train.jsonl``, ``validation.jsonl`` and ``test.jsonl`` of a source; relative files lie below ``data``."""
     config = experiment.data.sources[source]
-    if config.generator:
+    if config.streamed:
+        raise UserError(f"source {source!r} is streamed, so there is no file of its problems to make; run `prepare`")
+    if config.format == "benchmark":
+        splits = {"train": [], "validation": [], "test": _benchmark(source, config, Path(data))}
+    elif config.generator:
         splits = problems.split(
             config.generator,
             experiment.seed,
@@ -34,12 +39,13 @@ def run(experiment: Experiment, source: str, data: str | Path) -> None:
         splits = _read_splits(source, config, Path(data))
     for split, found in splits.items():
         write_text(
-            experiment.source_file(source, split), "".join(f"{json.dumps(p, ensure_ascii=False)}\n" for p in found)
+            experiment.source_file(source, split),
+            "".join(f"{json.dumps(p, ensure_ascii=False, default=str)}\n" for p in found),
         )
     print(f"{source}: " + ", ".join(f"{len(found)} {split}" for split, found in splits.items()))
 
 
-def _count(value: int | str) -> int:
+def _count(value: int | str | None) -> int:
     assert isinstance(value, int), "the schema allows counts only"
     return value
 
@@ -61,60 +67,53 @@ def _read_splits(source: str, config: SourceConfig, data: Path) -> dict[str, lis
 
 
 def _read(source: str, config: SourceConfig, split: str, data: Path) -> list[Problem]:
-    name = str(getattr(config, split))
-    path = data / Path(name).expanduser()
-    if path.is_file():
-        rows = _read_lines(path)
-        where = str(path)
-    elif _FILE.search(name) or name.count("/") > 1:
-        raise UserError(
-            f"no such data file: {path} ({split} of source {source!r}); put it there, or name the folder it lies in: "
-            "`make gsm8k DATA=FOLDER`, `snakemake --config data=FOLDER`, `python -m sbd problems --data FOLDER`"
-        )
-    else:
-        rows = _read_hub(name, split, config)
-        where = f"{name} (hub)"
-    if not rows:
-        raise UserError(f"{where} holds no problem; make or copy it again")
+    rows = _open(source, config, split, data)
+    found = list(rows.read())
+    if not found:
+        raise UserError(f"{rows.where} holds no problem; make or copy it again")
     if config.format == "gsm8k":
         # Calculator annotations (48/2 = <<48/2=24>>24) are taken out: they belong to a tool that no model here has, and
         # they say each result twice, which would flatter every decoder that reveals several tokens at a time.
-        converted = gsm8k.convert(rows, f"{source}-{split}")
+        converted = gsm8k.convert(found, f"{source}-{split}")
         return [{**problem, "solution": _CALCULATOR.sub("", problem["solution"])} for problem in converted]
     return [
-        _checked(row, f"{source}-{split}-{number}", f"{where}, line {number}") for number, row in enumerate(rows, 1)
+        _checked(row, f"{source}-{split}-{number}", f"{rows.where}, line {number}")
+        for number, row in enumerate(found, 1)
     ]
 
 
-def _read_lines(path: Path) -> list[Any]:
-    if path.suffix not in (".jsonl", ".json"):
-        raise UserError(f"{path}: only JSON lines are read, one problem a line; convert the file to .jsonl")
-    rows = []
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: not JSON ({error.msg}); is the file cut off? copy it again"
-                ) from None
+def _open(source: str, config: SourceConfig, split: str, data: Path) -> Rows:
+    name = str(getattr(config, split))
+    if config.format == "gsm8k" and ":" not in name and not is_file_name(name) and not (data / name).exists():
+        name += ":main"
+    of_hub = config.split or split
+    rows = open_rows(name, data, split=of_hub, revision=config.revision, what=f"{split} of source {source!r}")
+    if "commit" in rows.origin:
+        print(f"{source}, {split}: {rows.where} at commit {rows.origin['commit']}")
     return rows
 
 
-def _read_hub(name: str, split: str, config: SourceConfig) -> list[Any]:
-    """``owner/name`` or ``owner/name:configuration`` of the hub."""
-    from datasets import load_dataset
-
-    path, _, configuration = name.partition(":")
-    if config.format == "gsm8k":
-        configuration = configuration or "main"
-    try:
-        return list(load_dataset(path, configuration or None, split=split))
-    except Exception as error:  # whatever the hub's client raises, the remedy is the same
+def _benchmark(source: str, config: SourceConfig, data: Path) -> list[Problem]:
+    """Rows as they were published, each with an id, within the dates; another number than is expected is refused."""
+    rows = _open(source, config, "test", data)
+    found = [
+        {**row, "id": str(next((row[key] for key in _IDS if row.get(key) is not None), f"{source}-{number}"))}
+        for number, row in enumerate(rows.read())
+    ]
+    within = ""
+    if config.dates is not None:
+        check_columns(rows, ["contest_date"])
+        first, last = (day.isoformat() for day in config.dates)
+        found = [row for row in found if first <= str(row["contest_date"])[:10] <= last]
+        within = f" from {first} to {last}"
+    if not found:
+        raise UserError(f"{rows.where} holds no problem{within}; make or copy it again")
+    if config.expected is not None and len(found) != config.expected:
         raise UserError(
-            f"{name!r} is no file and could not be read from the hub ({type(error).__name__}: {error}); "
-            "check the name and the network, or give the path of a local .jsonl file"
-        ) from None
+            f"{rows.where} holds {len(found)} problems{within}, not the {config.expected} of source {source!r}; "
+            "is it another version or a part of it? Change `expected` (and `dates`) if that is meant"
+        )
+    return found
 
 
 def _checked(row: Any, id: str, where: str) -> Problem:

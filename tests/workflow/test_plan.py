@@ -28,14 +28,16 @@ print(seconds, sorted({"torch", "transformers", "datasets", "pandas", "lm_eval"}
 """
 
 
-@pytest.mark.parametrize("name", ["tiny", "smoke", "gsm8k", "paper-tiny"])
+@pytest.mark.parametrize("name", ["tiny", "smoke", "gsm8k", "paper-tiny", "small"])
 def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
     experiment = load_experiment(ROOT / "experiments" / f"{name}.yaml")
     timed = 0 if experiment.speed is None else len(experiment.speed.models or experiment.models)
     shown = {"speed": timed, "decoding_speed": min(timed, 1), "traces": int(experiment.traces is not None)}
+    own = sum(model.tokenizer is not None for model in experiment.models.values())
     assert planned(copy_project(tmp_path), experiment=name) == {
         "problems": len(experiment.data.sources),
         "prepare": 1,
+        **({"prepare_model": own} if own else {}),
         "train": len(experiment.trainings()),
         "evaluate": len(experiment.jobs()),
         **({"masked_loss": len(experiment.masked_losses())} if experiment.masked_losses() else {}),
@@ -44,6 +46,34 @@ def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
         **{entry.module: 1 for entry in paper_index.drawn(experiment)},
         **{rule: jobs for rule, jobs in shown.items() if jobs},
         "all": 1,
+    }
+
+
+STREAMED = """
+extends: paper/data.yaml
+scale: streamed
+tokenizer: &tokenizer {path: a, mask_token: m, chat_template: experiments/templates/chat.jinja}
+models: {llama: {path: a}, qwen3: {path: b, tokenizer: {<<: *tokenizer, path: b}}}
+runs: {sbd: {objective: sbd, steps: 1, batch_rows: 1, micro_rows: 1, learning_rate: 0.001, warmup_steps: 1}}
+decoders: {ntp: {kind: autoregressive}}
+evaluations: [{runs: [sbd], decoders: [ntp]}]
+table1: {rows: [{run: sbd, decoder: ntp}]}
+pareto: {curves: {SBD: [{run: sbd, decoder: ntp}]}}
+"""
+
+
+def test_streams_are_prepared_without_copies_and_programs_are_scored_apart(tmp_path: Path) -> None:
+    folder = copy_project(tmp_path)
+    (folder / "experiments/streamed.yaml").write_text(STREAMED)
+    jobs = planned(folder, experiment="streamed")
+    # Six test sets and no training set; rows in the words of each tokenizer; three benchmarks of code, two models.
+    assert {name: jobs[name] for name in ("problems", "prepare", "prepare_model", "train")} == {
+        "problems": 6, "prepare": 1, "prepare_model": 1, "train": 2
+    }  # fmt: skip
+    assert {name: jobs[name] for name in ("evaluate", "generate", "score")} == {
+        "evaluate": 6,
+        "generate": 6,
+        "score": 6,
     }
 
 

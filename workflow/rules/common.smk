@@ -9,6 +9,7 @@ from paper_figures import paper_index
 from sbd.config import fingerprint, load_experiment, settings_of
 from sbd.errors import UserError
 from sbd.fingerprints import code_fingerprint
+from sbd.sources import find_files
 
 config.setdefault("experiment", "experiments/tiny.yaml")
 config.setdefault("data", "data")
@@ -64,7 +65,33 @@ def local_files(wildcards):
     """The files of the user that a source is made of. One that is missing is named by the step itself, in one line."""
     source = EXPERIMENT.data.sources[wildcards.source]
     names = [name for name in (source.train, source.validation, source.test) if isinstance(name, str)]
-    return [str(path) for name in names if (path := Path(config["data"], name)).is_file()]
+    return [str(path) for name in names for path in find_files(Path(config["data"], name))]
+
+
+def training_files(wildcards):
+    """What the packed rows are made of: problems of the sources; or files of streams, and the questions to look for."""
+    sources = EXPERIMENT.data.sources
+    if not EXPERIMENT.data.streamed:
+        trained = [name for name, source in sources.items() if source.train]
+        return [str(EXPERIMENT.source_file(name, split)) for name in trained for split in ("train", "validation")]
+    streams = [source.train for source in sources.values() if source.streamed]
+    found = [str(path) for name in streams for path in find_files(Path(config["data"], name))]
+    return found + [str(EXPERIMENT.source_file(name, "test")) for name in EXPERIMENT.tested_sources()]
+
+
+def chat_template(tokenizer):
+    """The file of a chat template, if there is one."""
+    return [] if tokenizer.chat_template in (None, "own") else [tokenizer.chat_template]
+
+
+def data_manifest(wildcards):
+    """The file that is written last of the rows that a model is trained on."""
+    return str(EXPERIMENT.data_folder("train", wildcards.model) / "manifest.json")
+
+
+def benchmarks_scored(when):
+    """The benchmarks whose score is made at once, or apart from the generations."""
+    return [name for name, benchmark in EXPERIMENT.benchmarks.items() if benchmark.scored == when]
 
 
 def test_file(wildcards):

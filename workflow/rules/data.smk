@@ -20,11 +20,8 @@ rule problems:
 
 rule prepare:
     input:
-        expand(
-            "results/{{scale}}/data/{source}/{split}.jsonl",
-            source=EXPERIMENT.data.sources,
-            split=["train", "validation"],
-        ),
+        training_files,
+        chat_template(EXPERIMENT.tokenizer),
     output:
         # Written last; the folders of both splits lie around it and beside it.
         "results/{scale}/data/train/manifest.json",
@@ -32,8 +29,33 @@ rule prepare:
         "results/{scale}/logs/prepare.log",
     conda:
         "../../environment.yml"
+    # Processes that tokenise streams; other sources are small.
+    threads: 32 if EXPERIMENT.data.streamed else 1
     params:
+        data=config["data"],
+        model="",
         settings=f"{settings(EXPERIMENT.tokenizer, EXPERIMENT.data)}-{EXPERIMENT.seed}",
         code=code_fingerprint("sbd.steps.prepare"),
     shell:
-        "python -m sbd prepare --experiment {EXPERIMENT_FILE:q} 2>&1 | tee {log}"
+        "python -m sbd prepare --experiment {EXPERIMENT_FILE:q} {params.model} --data {params.data:q}"
+        " --threads {threads} 2>&1 | tee {log}"
+
+
+# The same rows in the words of a model's own tokenizer.
+use rule prepare as prepare_model with:
+    input:
+        training_files,
+        lambda wildcards: chat_template(EXPERIMENT.tokenizer_of(wildcards.model)),
+    output:
+        "results/{scale}/data/{model}/train/manifest.json",
+    log:
+        "results/{scale}/logs/prepare/{model}.log",
+    wildcard_constraints:
+        model=one_of(name for name, model in EXPERIMENT.models.items() if model.tokenizer),
+    params:
+        data=config["data"],
+        model=lambda wildcards: f"--model {wildcards.model}",
+        settings=lambda wildcards: (
+            f"{settings(EXPERIMENT.tokenizer_of(wildcards.model), EXPERIMENT.data)}-{EXPERIMENT.seed}"
+        ),
+        code=code_fingerprint("sbd.steps.prepare"),

@@ -8,6 +8,8 @@ rule evaluate:
         record="results/{scale}/records/{model}/{run}/{decoder}/{benchmark}/record.json",
     log:
         "results/{scale}/logs/evaluate/{model}/{run}/{decoder}/{benchmark}.log",
+    wildcard_constraints:
+        benchmark=one_of(benchmarks_scored("at_once")),
     conda:
         "../../environment.yml"
     threads: 1
@@ -71,7 +73,7 @@ rule machine:
         f"{EXPERIMENT.folder}/logs/machine.log",
     conda:
         "../../environment.yml"
-    threads: workflow.cores
+    threads: ALL_CORES
     params:
         code=code_fingerprint("sbd.roofline"),
     shell:

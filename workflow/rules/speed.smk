@@ -18,7 +18,6 @@ rule speed:
     resources:
         gpu=0,
     params:
-        experiment=EXPERIMENT_FILE,
         threads=EXPERIMENT.speed.threads,
         settings=settings(
             EXPERIMENT.speed,
@@ -27,7 +26,7 @@ rule speed:
         ),
         code=code_fingerprint("sbd.steps.speed"),
     shell:
-        "OMP_NUM_THREADS={params.threads} python -m sbd speed --experiment {params.experiment:q}"
+        "OMP_NUM_THREADS={params.threads} python -m sbd speed --experiment {EXPERIMENT_FILE:q}"
         " --model {wildcards.model} --threads {params.threads} --output {output} 2>&1 | tee {log}"
 
 
@@ -59,9 +58,8 @@ rule decoding_speed:
     conda:
         "../../environment.yml"
     params:
-        experiment=EXPERIMENT_FILE,
         settings=fingerprint(EXPERIMENT),
         code=code_fingerprint("paper_figures.decoding_speed"),
     shell:
-        "python -m paper_figures.decoding_speed --experiment {params.experiment:q} --speed {input}"
+        "python -m paper_figures.decoding_speed --experiment {EXPERIMENT_FILE:q} --speed {input}"
         " --output results/{wildcards.scale} 2>&1 | tee {log}"

@@ -23,7 +23,6 @@ rule traces:
     resources:
         gpu=0,
     params:
-        experiment=EXPERIMENT_FILE,
         settings=settings(
             EXPERIMENT.traces,
             EXPERIMENT.benchmark_of(EXPERIMENT.traces),
@@ -31,5 +30,5 @@ rule traces:
         ),
         code=code_fingerprint("sbd.steps.traces"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd traces --experiment {params.experiment:q} --threads {threads}"
+        "OMP_NUM_THREADS={threads} python -m sbd traces --experiment {EXPERIMENT_FILE:q} --threads {threads}"
         " 2>&1 | tee {log}"

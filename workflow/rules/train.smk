@@ -1,6 +1,6 @@
 rule train:
     input:
-        data="results/{scale}/data/train/manifest.json",
+        data=data_manifest,
         parent=parent_checkpoint,
     output:
         # The file written last, and no folder: Snakemake deletes outputs before a job and after its failure, and the state

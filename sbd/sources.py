@@ -1,0 +1,177 @@
+"""Rows of a data source, from JSON lines, Parquet or the hub: one by one, so that no source has to fit in memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sbd.errors import UserError
+
+Row = dict[str, Any]
+SUFFIXES = (".jsonl", ".json", ".parquet")
+
+_FILE = re.compile(r"\.(jsonl?|parquet|csv)$|^[./~]|[*?]")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """An opened source. ``where`` names it in messages; ``origin`` is what a manifest keeps of it.
+
+    Either files, or a data set of the hub at the commit that its revision meant when it was opened.
+    """
+
+    where: str
+    origin: dict[str, Any]
+    files: list[Path] = field(default_factory=list)
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Row]:
+        """The rows from number ``start`` on, before ``stop``; a damaged file is a UserError that names the place."""
+        rows = self._of_files(start) if self.files else self._of_hub(start)
+        return islice(rows, None if stop is None else max(0, stop - start))
+
+    def _of_files(self, skip: int) -> Iterator[Row]:
+        for path in self.files:
+            reader = _parquet_rows if path.suffix == ".parquet" else _json_rows
+            for number, row in reader(path, skip):
+                if not isinstance(row, dict):
+                    raise UserError(f"{path}, row {number}: a row is an object with columns; this one is not")
+                yield row
+            skip = max(0, skip - _count(path)) if skip else 0
+
+    def _of_hub(self, start: int) -> Iterator[Row]:
+        from datasets import load_dataset
+
+        hub = self.origin
+        try:
+            rows = load_dataset(
+                hub["name"], hub["configuration"], split=hub["split"], revision=hub["commit"], streaming=True
+            )
+            yield from rows.skip(start) if start else rows
+        except Exception as error:  # whatever the hub's client raises, the remedy is the same
+            raise _unreachable(self.where, "", error) from None
+
+
+def open_rows(
+    name: str, folder: str | Path, *, split: str = "train", revision: str = "main", what: str = "a source"
+) -> Rows:
+    """The source ``name``: a file, folder or pattern below ``folder``, or ``owner/name[:configuration]`` of the hub.
+
+    Raises UserError for files that are not there, and for a hub that cannot be reached; ``what`` says whose they are.
+    """
+    path = Path(folder) / Path(name).expanduser()
+    files = find_files(path)
+    if files:
+        kept = [{"file": p.name, "bytes": p.stat().st_size, "modified": p.stat().st_mtime_ns} for p in files]
+        return Rows(str(path), {"files": kept}, files)
+    if path.is_dir():
+        raise UserError(f"the folder {path} holds no file of a known kind ({', '.join(SUFFIXES)}); put the data there")
+    if is_file_name(name):
+        raise UserError(
+            f"no such data file: {path} ({what}); put it there, or name the folder it lies in: "
+            "`make gsm8k DATA=FOLDER`, `snakemake --config data=FOLDER`, `python -m sbd VERB --data FOLDER`"
+        )
+    dataset, _, configuration = name.partition(":")
+    hub = {"name": dataset, "configuration": configuration or None, "split": split, "revision": revision}
+    return Rows(f"{name}, split {split} (hub)", {**hub, "commit": _commit(dataset, revision)})
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a source's name can only be that of files."""
+    return bool(_FILE.search(name)) or name.count("/") > 1
+
+
+def check_columns(rows: Rows, wanted: Sequence[str]) -> None:
+    """Refuse a source that is empty, or whose first row lacks a column."""
+    first = next(rows.read(), None)
+    if first is None:
+        raise UserError(f"{rows.where} holds no row; make or copy it again")
+    missing = [name for name in wanted if name not in first]
+    if missing:
+        raise UserError(
+            f"{rows.where} has no column {' and no '.join(missing)}; it has {', '.join(sorted(first))}. "
+            "Is this the right data set, configuration and format?"
+        )
+
+
+def find_files(path: Path) -> list[Path]:
+    """The files that a path, folder or pattern means, in order of name; none where it is of the hub or not there."""
+    if path.is_file():
+        if path.suffix not in SUFFIXES:
+            raise UserError(f"{path}: only JSON lines and Parquet are read ({', '.join(SUFFIXES)}); convert the file")
+        return [path]
+    if path.is_dir():
+        return sorted(p for p in path.iterdir() if p.suffix in SUFFIXES)
+    if any(sign in path.name for sign in "*?["):
+        return sorted(p for p in path.parent.glob(path.name) if p.suffix in SUFFIXES)
+    return []
+
+
+def _json_rows(path: Path, skip: int) -> Iterator[tuple[int, Any]]:
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if number <= skip:
+                continue
+            try:
+                yield number, json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(
+                    f"{path}, line {number}: not JSON ({error.msg}); is the file cut off? copy it again"
+                ) from None
+
+
+def _parquet_rows(path: Path, skip: int) -> Iterator[tuple[int, Any]]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        file = parquet.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            if number + size <= skip:
+                number += size
+                continue
+            for batch in file.iter_batches(batch_size=256, row_groups=[group]):
+                for row in batch.to_pylist():
+                    number += 1
+                    if number > skip:
+                        yield number, row
+    except (pa.ArrowException, OSError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UserError(f"{path}: not readable as Parquet ({first}); is the file cut off? copy it again") from None
+
+
+def _count(path: Path) -> int:
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        return int(parquet.ParquetFile(path).metadata.num_rows)
+    with open(path, "rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _commit(dataset: str, revision: str) -> str:
+    """The commit that a revision means now, so that the manifest names what was really read."""
+    from huggingface_hub import HfApi
+
+    try:
+        return str(HfApi().dataset_info(dataset, revision=revision).sha)
+    except Exception as error:
+        raise _unreachable(f"{dataset!r} is no file and", f" at revision {revision}", error) from None
+
+
+def _unreachable(where: str, revision: str, error: Exception) -> UserError:
+    kind = type(error).__name__
+    gated = "gated" in kind.lower() or "401" in str(error) or "403" in str(error)
+    remedy = (
+        "it is gated: accept its terms on its page and give a token (HF_TOKEN or `hf auth login`)"
+        if gated
+        else "check name, configuration, split, revision and the network, or give local files"
+    )
+    first = (str(error).strip() or kind).splitlines()[0]
+    return UserError(f"{where} could not be read from the hub{revision} ({kind}: {first}); {remedy}")

@@ -1,0 +1,467 @@
+"""Streams: conversations, packed shards, resume, mixture, manifest, and overlap with benchmarks against brute force."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from pyarrow import parquet
+
+from sbd import conversations, overlap, streaming
+from sbd.cli import main
+from sbd.config import load_experiment
+from sbd.data import PackedRows, encode_prompt
+from sbd.errors import UserError
+from sbd.steps import prepare, streams
+from tests.test_cli import EXPERIMENT
+
+ROOT = Path(__file__).parents[1]
+TEMPLATE = ROOT / "experiments/templates/chat.jinja"
+
+QUESTION = "Tom has twelve apples and gives three of them to each of his two friends today , how many are left ?"
+MATH = [
+    {
+        "problem": f"Mia has {n} apples . Count them .",
+        "generated_solution": f"<think>\nOne by one .\n</think>\nThe answer is {n} .",
+    }
+    for n in range(9)
+]
+CODE = [
+    {"input": f"Print {n} .", "output": f"<think>\nEasy .\n</think>\n```python\nprint({n})\n```"} for n in range(30, 36)
+]
+CHAT = [
+    {
+        "messages": [
+            {"role": "system", "content": "Be brief ."},
+            {"role": "user", "content": f"Is {n} a number ?"},
+            {"role": "assistant", "content": "Yes ."},
+            {"role": "user", "content": "Sure ?"},
+            {"role": "assistant", "content": f"I am sure that {n} is ."},
+        ]
+    }
+    for n in range(50, 55)
+]
+
+
+# ------------------------------------------------------------------------------------------------ conversations
+
+
+def test_rows_of_the_three_sets_become_conversations() -> None:
+    messages, answer, thinks = conversations.read(MATH[3], "open_math_reasoning")
+    assert messages == [{"role": "user", "content": "Mia has 3 apples . Count them ."}]
+    assert (answer, thinks) == ("One by one .\n</think>\nThe answer is 3 .", True)
+    found = conversations.read(CODE[0], "open_code_reasoning", "remove")
+    assert found == ([{"role": "user", "content": "Print 30 ."}], "```python\nprint(30)\n```", False)
+    found = conversations.read(CHAT[0], "conversations")
+    assert found == (CHAT[0]["messages"][:-1], "I am sure that 50 is .", False)
+
+
+@pytest.mark.parametrize(
+    ("format", "row", "reason"),
+    [
+        ("open_math_reasoning", {"problem": "", "generated_solution": "x"}, "empty"),
+        ("open_math_reasoning", {"problem": "x", "generated_solution": None}, "empty"),
+        ("open_math_reasoning", {"problem": "x", "generated_solution": "<think>a"}, "thinking tags do not match"),
+        ("open_math_reasoning", {"problem": "x", "generated_solution": "a</think>b"}, "thinking tags do not match"),
+        (
+            "open_math_reasoning",
+            {"problem": "x", "generated_solution": "b <think>a</think>b"},
+            "thinking tags do not match",
+        ),
+        (
+            "open_math_reasoning",
+            {"problem": "x", "generated_solution": "<think>a</think> "},
+            "nothing after the thought",
+        ),
+        ("open_code_reasoning", {"input": "-", "output": "x"}, "empty"),
+        ("conversations", {"messages": []}, "empty"),
+        ("conversations", {"messages": [{"role": "user", "content": "x"}]}, "no answer at the end"),
+        ("conversations", {"messages": [{"role": "assistant", "content": "x"}]}, "no answer at the end"),
+        ("conversations", {"messages": [{"role": "tool", "content": "x"}]}, "unknown role"),
+    ],
+)
+def test_what_cannot_be_used_has_a_reason(format: str, row: dict[str, Any], reason: str) -> None:
+    assert conversations.read(row, format) == reason
+
+
+@pytest.fixture
+def chatty(tokenizer: Any) -> Any:
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = TEMPLATE.read_text()
+    return tokenizer
+
+
+def test_the_template_opens_a_thought_or_leaves_it_empty(chatty: Any) -> None:
+    eos = chatty.eos_token
+    before = CHAT[0]["messages"][:-1]
+    turns = f"System:\nBe brief .\n\nUser:\nIs 50 a number ?\n\nAssistant:\nYes .{eos}\n\nUser:\nSure ?\n\nAssistant:\n"
+    assert conversations.render(chatty, before, True) == turns + "<think>\n"
+    assert conversations.render(chatty, before, False) == turns + "<think>\n\n</think>\n\n"
+    # A template that knows nothing of thoughts, and one that writes the start token itself.
+    chatty.chat_template = "{{ bos_token }}{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    text = conversations.render(chatty, before, True)
+    assert text.endswith("Sure ?\n<think>\n")
+    assert encode_prompt(chatty, text).count(chatty.bos_token_id) == 1
+
+
+# ------------------------------------------------------------------------------------------------ a whole stage
+
+
+def parquet_file(path: Path, rows: list[dict]) -> None:
+    parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
+
+
+def jsonl(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Path:
+    """A folder with local files of the three sets, a tokenizer to load, and a benchmark."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    parquet_file(tmp_path / "data/math.parquet", MATH)
+    jsonl(tmp_path / "data/code.jsonl", CODE)
+    parquet_file(tmp_path / "data/chat.parquet", CHAT)
+    jsonl(
+        tmp_path / "data/test.jsonl",
+        [{"question": QUESTION, "answer": "#### 6"}, {"question": "One ?", "answer": "#### 1"}],
+    )
+    return tmp_path
+
+
+def write(sources: dict[str, Any] | None = None, **data: Any) -> None:
+    found = {
+        "math": {"format": "open_math_reasoning", "train": "math.parquet", "weight": 2, "validation": 2},
+        "code": {"format": "open_code_reasoning", "train": "code.jsonl", "weight": 1},
+        "chat": {"format": "conversations", "train": "chat.parquet", "weight": 1},
+        "words": {"format": "benchmark", "test": "test.jsonl", "expected": 2},
+    }
+    for name, changes in (sources or {}).items():
+        found[name] = {**found.get(name, {}), **changes}
+    experiment = {
+        **EXPERIMENT,
+        "tokenizer": {"path": "tokenizer", "chat_template": str(TEMPLATE)},
+        "data": {"sequence_length": 160, "too_long": "drop", "sources": found, **data},
+    }
+    Path("mini.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
+
+
+def run(workers: int = 1, piece: int = 4) -> dict[str, Any]:
+    experiment = load_experiment("mini.yaml")
+    assert main(["problems", "--experiment", "mini.yaml", "--source", "words"]) == 0
+    streams.run(experiment, prepare.load_tokenizer(experiment.tokenizer), None, "data", workers, piece)
+    return json.loads(Path("results/mini/data/train/manifest.json").read_text())
+
+
+def documents(split: str = "train", unique: bool = True) -> list[Any]:
+    rows = PackedRows(f"results/mini/data/{split}")
+    found = [document for index in range(len(rows)) for document in rows[index]]
+    return list({d.sample: d for d in found}.values()) if unique else found
+
+
+def test_every_document_is_there_once_with_its_prompt_marked(here: Path, chatty: Any) -> None:
+    write()
+    manifest = run()
+    expected = {}
+    for place, (rows, format) in enumerate(
+        ((MATH, "open_math_reasoning"), (CODE, "open_code_reasoning"), (CHAT, "conversations"))
+    ):
+        for number, row in enumerate(rows):
+            found = conversations.read(row, format)
+            assert not isinstance(found, str)
+            head = conversations.render(chatty, found.messages, found.thinks)
+            expected[place * streaming.SAMPLES + number] = (head, found.answer)
+    held = documents("validation")
+    assert [d.sample for d in sorted(held, key=lambda d: d.sample)] == [0, 1]
+    found = documents()
+    assert {d.sample for d in found} == set(expected) - {0, 1}
+    for document in [*found, *held]:
+        head, answer = expected[document.sample]
+        assert document.tokens[: document.prompt_length].tolist() == encode_prompt(chatty, head)
+        body = chatty(answer, add_special_tokens=False)["input_ids"]
+        assert document.tokens[document.prompt_length :].tolist() == [*body, chatty.eos_token_id]
+        assert document.tokens.tolist().count(chatty.bos_token_id) == 1
+    assert manifest["documents"] == len(found) == manifest["sources"]["math"]["documents"] + 11
+    assert manifest["tokens"] == sum(len(d.tokens) for d in found)
+    assert manifest["solution_tokens"] == sum(len(d.tokens) - d.prompt_length for d in found)
+    assert manifest["sources"]["math"]["read"] == 9
+    assert manifest["sources"]["math"]["origin"]["files"][0]["file"] == "math.parquet"
+    rows = PackedRows("results/mini/data/train")
+    assert all(sum(len(d.tokens) for d in rows[i]) <= 160 for i in range(len(rows)))
+    assert rows.tokenizer.chat_template == TEMPLATE.read_text()
+
+
+def test_the_mixture_has_its_shares_and_every_row(here: Path) -> None:
+    write()
+    manifest = run()
+    rows = PackedRows("results/mini/data/train")
+    assert len(rows) == manifest["rows"]
+    source = Counter(rows[i][0].sample // streaming.SAMPLES for i in range(len(rows)))
+    assert abs(source[0] - 2 * source[1]) <= 2
+    assert abs(source[1] - source[2]) <= 1
+    for place, name in enumerate(("math", "code", "chat")):
+        assert source[place] / manifest["sources"][name]["rows"] == pytest.approx(
+            manifest["sources"][name]["passes"], abs=1e-3
+        )
+        assert manifest["sources"][name]["passes"] >= 1
+
+
+@pytest.mark.parametrize("counts", [{"a": 10, "b": 3}, {"a": 1, "b": 100}, {"a": 7, "b": 7}])
+@pytest.mark.parametrize("weights", [{"a": 1.0, "b": 1.0}, {"a": 0.9, "b": 0.1}])
+def test_mixture_repeats_as_evenly_as_it_can(counts: dict[str, int], weights: dict[str, float]) -> None:
+    order = streaming.mixture(counts, weights, seed=3)
+    times = np.bincount(order, minlength=sum(counts.values()))
+    for first, count in ((0, counts["a"]), (counts["a"], counts["b"])):
+        part = times[first : first + count]
+        assert part.min() >= 1
+        assert part.max() - part.min() <= 1
+    total = sum(weights.values())
+    assert abs((order < counts["a"]).mean() - weights["a"] / total) <= 1 / len(order)
+    assert np.array_equal(order, streaming.mixture(counts, weights, seed=3))
+
+
+def test_without_weights_each_row_once(here: Path) -> None:
+    write({name: {"weight": None} for name in ("math", "code", "chat")})
+    manifest = run()
+    assert not Path("results/mini/data/train/order.npy").exists()
+    assert len(documents(unique=False)) == len(documents()) == manifest["documents"]
+
+
+def test_dropped_rows_are_counted_with_their_reason(here: Path, tokenizer: Any) -> None:
+    bad = [
+        {"problem": "", "generated_solution": "x"},
+        {"problem": "x", "generated_solution": "<think>never ends"},
+        {"problem": f"x {tokenizer.mask_token} y", "generated_solution": "z"},
+        {"problem": "x", "generated_solution": f"y {tokenizer.eos_token} z"},
+        {"problem": "x", "generated_solution": "apples " * 300},
+    ]
+    parquet_file(here / "data/math.parquet", MATH + bad)
+    write()
+    made = run()["sources"]["math"]
+    assert made["dropped"] == {
+        "empty": 1, "special token in the text": 2, "thinking tags do not match": 1, "too long": 1
+    }  # fmt: skip
+    assert made["read"] == len(MATH) + len(bad) == made["documents"] + 2 + sum(made["dropped"].values())
+    write(too_long="refuse")
+    with pytest.raises(UserError, match=r"math, row 14: a document of \d+ tokens, over sequence_length 160"):
+        run()
+
+
+def test_a_stopped_run_goes_on_with_the_missing_pieces_only(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write()
+    whole = run()
+    reference = {d.sample: d.tokens.tolist() for d in documents()}
+    shards = Path("results/mini/data/train/shards")
+    files = sorted(path.relative_to(shards) for path in shards.rglob("*.arrow"))
+    assert len(files) == 3 + 2 + 2
+
+    # Stopped in the middle: a shard without its mark, one not begun, and no manifest.
+    (shards / "math/00001.json").unlink()
+    (shards / "chat/00001.arrow").unlink()
+    (shards / "chat/00001.json").unlink()
+    made: list[tuple[str, int]] = []
+    before = streaming.pack_piece
+
+    def counting(recipe: Any, folder: str, held: str, piece: int, number: int, rows: list[Any]) -> None:
+        made.append((Path(folder).name, number))
+        before(recipe, folder, held, piece, number, rows)
+
+    monkeypatch.setattr(streaming, "pack_piece", counting)
+    assert run() == whole
+    assert made == [("math", 1), ("chat", 1)]
+    assert {d.sample: d.tokens.tolist() for d in documents()} == reference
+
+    # Other files under the same name, or another recipe: that source alone is made again.
+    made.clear()
+    jsonl(here / "data/code.jsonl", CODE[:5])
+    run()
+    assert made == [("code", 0), ("code", 1)]
+    made.clear()
+    write({"code": {"thinking": "remove"}})
+    run()
+    assert {name for name, _ in made} == {"code"}
+    made.clear()
+    write({"code": {"thinking": "remove"}}, sequence_length=170)
+    run()
+    assert {name for name, _ in made} == {"math", "code", "chat"}
+
+
+def test_validation_rows_that_were_deleted_come_back(here: Path) -> None:
+    write()
+    run()
+    for path in sorted(Path("results/mini/data/validation").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    run()
+    assert len(documents("validation")) == 2
+
+
+@pytest.mark.slow  # starting the processes takes as long as importing torch
+def test_two_processes_write_what_one_writes(here: Path) -> None:
+    write()
+    one = run()
+    reference = {path.name + path.parent.name: path.read_bytes() for path in Path("results/mini").rglob("*.arrow")}
+    for path in Path("results/mini/data/train/shards").rglob("*.json"):
+        path.unlink()
+    assert run(workers=2) == one
+    found = {path.name + path.parent.name: path.read_bytes() for path in Path("results/mini").rglob("*.arrow")}
+    assert found == reference
+
+
+def test_a_limit_of_rows(here: Path) -> None:
+    write({"math": {"rows": 6}})
+    made = run()["sources"]["math"]
+    assert (made["read"], made["documents"]) == (6, 4)
+
+
+# ------------------------------------------------------------------------------------------------ overlap
+
+
+def brute_force(question: str, text: str) -> bool:
+    """Whether 13 words in a row of ``question`` stand in ``text``."""
+    ours, theirs = (re.findall(r"\w+", t.lower()) for t in (question, text))
+    runs = {tuple(theirs[i : i + 13]) for i in range(len(theirs) - 12)}
+    return any(tuple(ours[i : i + 13]) in runs for i in range(len(ours) - 12))
+
+
+def test_overlap_is_that_of_brute_force() -> None:
+    random = np.random.default_rng(0)
+    words = [f"w{n}" for n in range(6)]
+    questions = {
+        name: [" ".join(random.choice(words, size=random.integers(5, 25))) for _ in range(12)] for name in ("a", "b")
+    }
+    index = overlap.Index.of(questions)
+    assert index.short == [sum(len(q.split()) < 13 for q in found) for found in questions.values()]
+    hits = 0
+    for number in range(60):
+        text = " ".join(random.choice(words, size=60))
+        if number % 2:
+            part = questions["a"][number % 12].split()
+            text += ", " + "; ".join(part[-14:]).upper() + " " + text
+        question = questions["b"][number % 12].title() if number % 3 == 0 else text
+        found = index.find(question, text)
+        expected = {
+            name: numbers
+            for name, all_of in questions.items()
+            if (numbers := [i for i, q in enumerate(all_of) if brute_force(q, text)])
+        }
+        assert found.grams == expected
+        same = re.findall(r"\w+", question.lower())
+        exact = {
+            name: numbers
+            for name, all_of in questions.items()
+            if (numbers := [i for i, q in enumerate(all_of) if q.split() == same])
+        }
+        assert found.exact == exact
+        hits += len(expected)
+    assert hits > 10
+
+
+def overlap_rows() -> list[dict[str, str]]:
+    with open("results/mini/data/train/overlap.csv", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_overlap_is_reported_or_left_out(here: Path) -> None:
+    copied = {"problem": QUESTION.upper(), "generated_solution": "Six ."}
+    quoted = {"problem": "Solve it .", "generated_solution": "So: " + " ".join(QUESTION.split()[:13]) + " ."}
+    close = {"problem": "Solve it too .", "generated_solution": "So: " + " ".join(QUESTION.split()[:12]) + " no ."}
+    parquet_file(here / "data/math.parquet", [*MATH, copied, quoted, close])
+    write()
+    assert run()["sources"]["math"]["documents"] == 9 + 3 - 2
+    first = overlap_rows()[0]
+    assert first == {
+        "source": "math", "benchmark": "words", "problems": "2", "problems_under_13_words": "1", "documents": "12",
+        "exact_documents": "1", "exact_problems": "1", "gram_documents": "2", "gram_problems": "1",
+        "dropped_documents": "0",
+    }  # fmt: skip
+    assert {row["source"]: row["gram_documents"] for row in overlap_rows()} == {"math": "2", "code": "0", "chat": "0"}
+    write(overlap="drop")
+    made = run()["sources"]["math"]
+    assert made["dropped"] == {"benchmark overlap": 2}
+    assert made["documents"] == 9 + 1 - 2
+    assert overlap_rows()[0]["dropped_documents"] == "2"
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("sources", "data", "message"),
+    [
+        ({"code": {"train": "math.parquet"}}, {}, "math.parquet has no column input and no output; it has generated"),
+        ({"code": {"train": "none.jsonl"}}, {}, "no such data file: data/none.jsonl (train of source 'code')"),
+        ({"code": {"train": "nobody/nothing"}}, {}, "'nobody/nothing' is no file and could not be read from the hub"),
+        ({"math": {"validation": 9}}, {}, "source 'math': validation takes 9 of the 9 documents among its first 9"),
+        ({"code": {"weight": None}}, {}, "data: give every streamed source a weight, or none of them"),
+        ({"words": {"expected": 3}}, {}, "test.jsonl holds 2 problems, not the 3 of source 'words'"),
+        (
+            {"math": {"validation": 0}},
+            {"sequence_length": 8},
+            "none of its 9 rows can be used (dropped: 9 too long)",
+        ),
+        ({"code": {"format": "conversations"}}, {}, "code.jsonl has no column messages; it has input, output"),
+        ({"math": {"test": "a.jsonl"}}, {}, "the format open_math_reasoning has no test split; leave it out"),
+        (
+            {"x": {"generator": "tiny_gsm", "train": 2, "test": 2}},
+            {},
+            "streamed and copied training sources do not mix",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(
+    here: Path, capfd: pytest.CaptureFixture[str], sources: dict[str, Any], data: dict[str, Any], message: str
+) -> None:
+    write(sources, **data)
+    status = main(["problems", "--experiment", "mini.yaml", "--source", "words"])
+    if status == 0:
+        capfd.readouterr()
+        status = main(["prepare", "--experiment", "mini.yaml"])
+    lines = [line for line in capfd.readouterr().err.splitlines() if "error" in line]
+    assert status == 2
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not Path("results/mini/data/train/manifest.json").exists()
+
+
+def test_a_full_disk_is_named_and_what_was_done_is_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write()
+    real, calls = streaming.write_json, []
+
+    def full(path: Path, value: Any) -> None:
+        if path.stem.isdigit():
+            calls.append(path)
+            if len(calls) > 2:
+                raise OSError(28, "No space left on device")
+        real(path, value)
+
+    monkeypatch.setattr(streaming, "write_json", full)
+    with pytest.raises(UserError, match=r"no space left for .*math: make room; the same command goes on"):
+        run()
+    assert sorted(path.stem for path in Path("results/mini/data/train/shards/math").glob("0*.json")) == [
+        "00000",
+        "00001",
+    ]
+
+
+def test_damaged_shards_are_refused(here: Path) -> None:
+    write()
+    run()
+    shard = Path("results/mini/data/train/shards/code/00000.arrow")
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:100])
+    with pytest.raises(UserError, match=r"is damaged .* prepare it again"):
+        PackedRows("results/mini/data/train")
+    shard.unlink()
+    with pytest.raises(UserError, match=r"rows, but the manifest says \d+; prepare it again"):
+        documents()
