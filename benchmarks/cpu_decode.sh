@@ -3,7 +3,7 @@
 # Usage: benchmarks/cpu_decode.sh [output folder] [more options of random_llama.py, such as --threads 1 --clock cpu]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out="${1:-results/reference/benchmarks}"
+out="${1:-benchmarks/results}"
 shift || true
 for dtype in float32 bfloat16; do
     PYTHONPATH=. "${PYTHON:-python}" benchmarks/random_llama.py --shape 135m --dtype "$dtype" --prompt 64 --new 32 \

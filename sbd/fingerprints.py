@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import json
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
+
+from sbd.files import write_text
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("sbd", "paper_figures")
@@ -21,7 +27,8 @@ UNCOUNTED = {f"sbd.{name}" for name in ("cli", "config", "errors", "files", "fin
 
 def code_fingerprint(*modules: str) -> str:
     """A short hash of ``modules`` (dotted names of this project) and of all they import of it, directly or not."""
-    contents = [f"{name} {_content(_file(name))}\n" for name in sorted(code_of(*modules))]
+    contents = [f"{name} {_facts(_file(name)).content}\n" for name in sorted(code_of(*modules))]
+    _save()
     return hashlib.sha256("".join(contents).encode()).hexdigest()[:12]
 
 
@@ -33,13 +40,55 @@ def code_of(*modules: str) -> set[str]:
         name = waiting.pop()
         if name not in found and name not in UNCOUNTED:
             found.add(name)
-            waiting.extend(_imports(name))
+            waiting.extend(_facts(_file(name)).imports)
     return found
 
 
+class _Facts(NamedTuple):
+    """A hash of what a file says, without comments, docstrings and layout; and what it imports of this project."""
+
+    content: str
+    imports: list[str]
+
+
+def _facts(path: Path) -> _Facts:
+    """Kept on disk for as long as the file is not touched: every job of a workflow asks for them all again."""
+    status = path.stat()
+    key = f"{path.relative_to(ROOT)} {status.st_size} {status.st_mtime_ns}"
+    known = _known()
+    if key not in known:
+        tree = _tree(path)
+        imports = {name for statement in _statements(tree.body) for name in _imported(statement)}
+        known[key] = _Facts(hashlib.sha256(ast.dump(tree).encode()).hexdigest(), sorted(imports))
+        _new.add(key)
+    return known[key]
+
+
+_new: set[str] = set()
+
+
 @cache
-def _imports(module: str) -> frozenset[str]:
-    return frozenset(name for statement in _statements(_tree(_file(module)).body) for name in _imported(statement))
+def _kept_in() -> Path:
+    own = Path(__file__).stat()
+    # Another version of this very file may read the others in another way.
+    return ROOT / ".snakemake" / f"code-{sys.version_info.minor}-{own.st_size}-{own.st_mtime_ns}.json"
+
+
+@cache
+def _known() -> dict[str, _Facts]:
+    try:
+        kept = json.loads(_kept_in().read_text(encoding="utf-8"))
+        return {key: _Facts(content, imports) for key, (content, imports) in kept.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _save() -> None:
+    # Only beside a workflow; who reads the project without writing to it does without.
+    if _new and _kept_in().parent.is_dir():
+        with suppress(OSError):
+            write_text(_kept_in(), json.dumps(_known()))
+        _new.clear()
 
 
 def _imported(statement: ast.stmt) -> Iterator[str]:
@@ -81,8 +130,3 @@ def _tree(path: Path) -> ast.Module:
         if isinstance(statement, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(statement, False):
             statement.body[0] = ast.Pass()
     return tree
-
-
-@cache
-def _content(path: Path) -> str:
-    return hashlib.sha256(ast.dump(_tree(path)).encode()).hexdigest()

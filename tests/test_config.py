@@ -83,7 +83,7 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"tokenizer": {"chat_template": "own"}}, "a trained tokenizer has no chat template of its own"),
         ({"benchmarks": {"tiny_gsm": {"prompt": "chat"}}}, "the tokenizer of 'llama-tiny' has no chat_template"),
         ({"benchmarks": {"tiny_gsm": {"thinking": True}}}, "only a chat template can ask for it; set prompt: chat"),
-        ({"data": {"sources": {"x": {"format": "benchmark", "train": "a"}}}}, "test must be a path for such a source"),
+        ({"data": {"sources": {"x": {"format": "benchmark"}}}}, "test must be a path for such a source"),
         ({"data": {"sources": {"x": {"format": "conversations"}}}}, "train must be a path for such a source"),
         ({"data": {"sources": {"tiny_gsm": {"weight": 1}}}}, "weight and rows are of streamed formats"),
         ({"data": {"sources": {"tiny_gsm": {"expected": 1}}}}, "dates and expected are of the format benchmark"),

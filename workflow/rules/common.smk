@@ -14,8 +14,6 @@ from sbd.sources import find_files
 config.setdefault("experiment", "experiments/tiny.yaml")
 config.setdefault("data", "data")
 
-# Commands name the file directly: as a parameter of a rule it would make another experiment, which may share the data and
-# models of this one, repeat their jobs.
 EXPERIMENT_FILE = Path(config["experiment"]).as_posix()
 
 try:
@@ -28,7 +26,12 @@ ALL_CORES = workflow.resource_settings.cores or 1
 
 # The python that runs snakemake also runs the steps, whether its environment is activated or not.
 # A prefix replaces Snakemake's own, which makes a failure at the head of a pipe count.
-shell.prefix(f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+# Commands take the experiment from the environment: as a parameter of a rule, its name would make another experiment that
+# shares the data and models of this one repeat their jobs.
+shell.prefix(
+    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+    f" SBD_EXPERIMENT={shlex.quote(EXPERIMENT_FILE)}; "
+)
 
 
 def one_of(names):

@@ -29,6 +29,6 @@ rule score:
     params:
         code=code_fingerprint("sbd.evaluation.run", "sbd.evaluation.tasks", "sbd._sandbox_child"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd score --experiment {EXPERIMENT_FILE:q}"
+        'OMP_NUM_THREADS={threads} python -m sbd score --experiment "$SBD_EXPERIMENT"'
         " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
         " --benchmark {wildcards.benchmark} 2>&1 | tee {log}"

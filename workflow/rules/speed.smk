@@ -26,7 +26,7 @@ rule speed:
         ),
         code=code_fingerprint("sbd.steps.speed"),
     shell:
-        "OMP_NUM_THREADS={params.threads} python -m sbd speed --experiment {EXPERIMENT_FILE:q}"
+        'OMP_NUM_THREADS={params.threads} python -m sbd speed --experiment "$SBD_EXPERIMENT"'
         " --model {wildcards.model} --threads {params.threads} --output {output} 2>&1 | tee {log}"
 
 
@@ -61,5 +61,5 @@ rule decoding_speed:
         settings=fingerprint(EXPERIMENT),
         code=code_fingerprint("paper_figures.decoding_speed"),
     shell:
-        "python -m paper_figures.decoding_speed --experiment {EXPERIMENT_FILE:q} --speed {input}"
+        'python -m paper_figures.decoding_speed --experiment "$SBD_EXPERIMENT" --speed {input}'
         " --output results/{wildcards.scale} 2>&1 | tee {log}"

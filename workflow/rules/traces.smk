@@ -30,5 +30,5 @@ rule traces:
         ),
         code=code_fingerprint("sbd.steps.traces"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd traces --experiment {EXPERIMENT_FILE:q} --threads {threads}"
+        'OMP_NUM_THREADS={threads} python -m sbd traces --experiment "$SBD_EXPERIMENT" --threads {threads}'
         " 2>&1 | tee {log}"
