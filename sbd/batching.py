@@ -108,9 +108,19 @@ def shifted_blocks(document: Document, block_size: int, step: int, noise: Noise,
 
 
 def make_batch(
-    rows: Sequence[Sequence[Document]], step: int, noise: Noise, *, mask_id: int, pad_id: int, eos_id: int
+    rows: Sequence[Sequence[Document]],
+    step: int,
+    noise: Noise,
+    *,
+    mask_id: int,
+    pad_id: int,
+    eos_id: int,
+    multiple: int = 1,
 ) -> Batch:
-    """Lay out packed rows of documents; clean parts and noisy parts are each padded to the longest of the batch."""
+    """Lay out packed rows of documents; clean parts and noisy parts are each padded to the longest of the batch.
+
+    The longest is rounded up to a multiple of ``multiple``, so that compiled code sees few lengths.
+    """
     block_size = corruption.block_size_at(noise.seed, step, *noise.block_size)
     make_blocks = {"sbd": set_blocks, "sdlm": shifted_blocks}.get(noise.kind)
     clean_rows, noisy_rows = [], []
@@ -129,7 +139,7 @@ def make_batch(
         clean_rows.append(np.concatenate(clean, axis=1))
         noisy_rows.append(np.concatenate(noisy, axis=1) if noisy else np.empty((6, 0), dtype=np.int64))
     padding = np.array([pad_id, PADDING, 0, CLEAN, IGNORE, IGNORE])[:, None]
-    table = np.concatenate([_pad(clean_rows, padding), _pad(noisy_rows, padding)], axis=2)
+    table = np.concatenate([_pad(clean_rows, padding, multiple), _pad(noisy_rows, padding, multiple)], axis=2)
     tokens, document, position, start, ntp_labels, block_labels = torch.from_numpy(table.transpose(1, 0, 2).copy())
     return Batch(tokens, Layout(document, position, start), ntp_labels, block_labels)
 
@@ -139,7 +149,7 @@ def _columns(*values: np.ndarray | int) -> np.ndarray:
     return np.stack([part.reshape(-1) for part in np.broadcast_arrays(*values)]).astype(np.int64)
 
 
-def _pad(rows: list[np.ndarray], padding: np.ndarray) -> np.ndarray:
-    longest = max(row.shape[1] for row in rows)
+def _pad(rows: list[np.ndarray], padding: np.ndarray, multiple: int) -> np.ndarray:
+    longest = -(-max(row.shape[1] for row in rows) // multiple) * multiple
     filled = [np.concatenate([row, np.repeat(padding, longest - row.shape[1], axis=1)], axis=1) for row in rows]
     return np.stack(filled)

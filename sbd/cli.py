@@ -7,18 +7,22 @@ one line on the error stream and exit status 2.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from sbd.config import Experiment, SpeedConfig, load_experiment
 from sbd.errors import UserError
+from sbd.interruption import STOPPED, Stopped, StopRequest
 
 _DTYPES = ("auto", "float32", "bfloat16")
 
-Handler = Callable[[Experiment, argparse.Namespace], None]
+Handler = Callable[[Experiment, argparse.Namespace], int | None]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,17 +33,25 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb; returns the exit status: 0, or 2 after a mistake of the user."""
+    """Run one verb; returns the exit status: 0, 2 after a mistake of the user, 75 when it was stopped and saved."""
     options = _parser().parse_args(arguments)
     try:
         experiment = load_experiment(options.experiment)
-        options.handler(experiment, options)
-        return 0
+        return options.handler(experiment, options) or 0
     except UserError as error:
         status, message = 2, f"error: {' '.join(str(error).split())}"
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        status, message = 2, f"error: no space left for {error.filename or 'a file'}; make room and run it again"
+    except Stopped as stopped:
+        status, message = STOPPED, f"{stopped}; the same command goes on from there"
     except KeyboardInterrupt:
         status, message = 130, "interrupted; the same command goes on where it can"
     # Outside the handlers, where the failed step and its progress bar are gone: this is the last line.
+    # Of ranks that fail alike the first speaks; it ends the others while they wait.
+    if int(os.environ.get("RANK", 0)):
+        time.sleep(3)
     print(f"sbd {options.verb}: {message}", file=sys.stderr)
     return status
 
@@ -74,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--model", required=True, help="a model of the experiment")
         added.add_argument("--run", required=True, help="a run of the experiment")
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
+    train.add_argument("--adopt", action="store_true", help="go on from a saved state of other settings too")
     for added in (evaluate, score):
         added.add_argument("--decoder", required=True, help="a decoder of the experiment")
         added.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
@@ -89,6 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--margin", type=_not_negative, default=2.0, metavar="POINTS", help="default: %(default)s")
     tune.add_argument("--confidence", type=_share, default=0.95, metavar="C", help="default: %(default)s")
     tune.add_argument("--limit", type=_positive, metavar="N", help="use the first N problems (default: all)")
+    plan = verb("plan", _plan, "reckon memory, time and cost of every job before it is run, and refuse what cannot fit")
+    plan.add_argument(
+        "--gpu", choices=["H100", "H200", "B200"], help="default of this and the others: the experiment's"
+    )
+    plan.add_argument("--memory-gib", type=float, metavar="N", help="of a GPU")
+    plan.add_argument("--mfu", type=float, metavar="SHARE", help="share of the peak that is reached, 0 to 1")
+    plan.add_argument("--price", type=float, metavar="N", help="of an hour of one GPU")
     generate = verb("generate", _generate, "continue prompts with any decoder of the experiment, and show how")
     generate.add_argument("prompt", nargs="+", help="the text to continue, or several")
     generate.add_argument("--model", required=True, metavar="FOLDER", help="a checkpoint folder or hub id")
@@ -176,13 +196,7 @@ def _check(experiment: Experiment, options: argparse.Namespace) -> None:
     if loose := experiment.data.unpinned():
         print(f"not pinned to a commit, so that another day may bring other data: {', '.join(loose)}")
     jobs = experiment.jobs()
-    trainings: set[tuple[str, str]] = set()
-    for model, run, _, _ in jobs:
-        ancestor: str | None = run
-        while ancestor is not None:
-            trainings.add((model, ancestor))
-            ancestor = experiment.runs[ancestor].parent
-    print(f"{len(trainings)} trainings and {len(jobs)} evaluations; results go to {experiment.folder}/")
+    print(f"{len(experiment.trainings())} trainings and {len(jobs)} evaluations; results go to {experiment.folder}/")
 
 
 def _problems(experiment: Experiment, options: argparse.Namespace) -> None:
@@ -201,13 +215,32 @@ def _prepare(experiment: Experiment, options: argparse.Namespace) -> None:
     prepare.run(experiment, options.model, options.data, options.threads)
 
 
-def _train(experiment: Experiment, options: argparse.Namespace) -> None:
+def _train(experiment: Experiment, options: argparse.Namespace) -> int | None:
     _known(options, "model", experiment.models)
     _known(options, "run", experiment.runs)
-    _set_threads(options.threads)
-    from sbd.steps import train
+    from sbd import launch, slurm
 
-    train.run(experiment, options.model, options.run)
+    status, gpus = 0, experiment.runs[options.run].gpus
+    try:
+        if ranks := launch.missing_ranks(gpus, f"run {options.run}"):
+            _set_threads(options.threads and max(1, options.threads // ranks))
+            again = ["train", "--experiment", options.experiment, "--model", options.model, "--run", options.run]
+            status = launch.run_ranks(ranks, [*again, *(["--adopt"] if options.adopt else [])])
+        else:
+            # Ignored for the sake of the shell around (see the rule); until there is something to save, they end it.
+            for number in StopRequest.SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            _set_threads(options.threads)
+            from sbd.steps import train
+
+            train.run(experiment, options.model, options.run, options.adopt)
+    except Stopped:
+        if "WORLD_SIZE" not in os.environ and (said := slurm.requeue()):
+            print(said, file=sys.stderr)
+        raise
+    if status == STOPPED and (said := slurm.requeue()):
+        print(said, file=sys.stderr)
+    return status
 
 
 def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
@@ -224,6 +257,9 @@ def _evaluation(experiment: Experiment, options: argparse.Namespace) -> Any:
     _known(options, "run", experiment.runs)
     _known(options, "decoder", experiment.decoders)
     _known(options, "benchmark", experiment.benchmarks)
+    from sbd import launch
+
+    launch.missing_ranks(min(1, experiment.runs[options.run].gpus), f"the evaluation of {options.run}")
     os.environ["TQDM_DISABLE"] = "1"  # lm-eval's own bars; ours ask to be shown. tqdm reads it when it is imported
     _set_threads(options.threads)
     from sbd.steps import evaluate
@@ -268,6 +304,13 @@ def _tune(experiment: Experiment, options: argparse.Namespace) -> None:
         confidence=options.confidence,
         limit=options.limit,
     )
+
+
+def _plan(experiment: Experiment, options: argparse.Namespace) -> None:
+    from sbd.steps import plan
+
+    changed = {name: getattr(options, name) for name in ("gpu", "memory_gib", "mfu", "price")}
+    plan.run(experiment, **{name: value for name, value in changed.items() if value is not None})
 
 
 def _generate(experiment: Experiment, options: argparse.Namespace) -> None:

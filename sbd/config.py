@@ -162,12 +162,16 @@ class DataConfig(Strict):
 
 
 class ModelConfig(Strict):
-    """A model to train from scratch (architecture and shape) or a pretrained one (path or hub id)."""
+    """A model to train from scratch (architecture and shape) or a pretrained one (path or hub id, at a revision).
+
+    The shape of a pretrained one is what `plan` reckons with before it is downloaded; a model of another is refused.
+    """
 
     architecture: Literal["llama", "qwen3"] | None = None
     shape: dict[str, Any] = {}
     path: str | None = None
     tokenizer: TokenizerConfig | None = Field(None, description="its own tokenizer, in place of the experiment's")
+    revision: str | None = None
     label: str | None = None
 
     @model_validator(mode="after")
@@ -182,6 +186,8 @@ class RunConfig(Strict):
 
     models: those it is trained for, all if left out. repeats: the run that this one is a repetition of, with another
     seed; whatever the file does not say is as in that run.
+    gpus: ranks of the run, each on a GPU; 0 is one process on what there is. micro_rows "auto": as many rows per pass
+    of a rank as `plan` finds room for on its GPU.
     """
 
     parent: Name | None = None
@@ -190,7 +196,7 @@ class RunConfig(Strict):
     objective: Literal["ntp", "sbd", "sdlm"]
     steps: PositiveInt
     batch_rows: PositiveInt
-    micro_rows: PositiveInt
+    micro_rows: PositiveInt | Literal["auto"]
     learning_rate: PositiveFloat
     warmup_steps: int = Field(ge=1)
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
@@ -208,7 +214,36 @@ class RunConfig(Strict):
     seed: int = Field(0, ge=0)
     data_seed: int = Field(0, ge=0, description="order of the data; equal for runs that are compared")
     checkpoint_every: PositiveInt = 500
+    log_every: PositiveInt = 10
+    spike_factor: float | None = Field(None, gt=1)
+    gpus: int = Field(0, ge=0)
+    sharded: bool = False
+    activation_checkpointing: bool = False
+    attention: Literal["sdpa", "flex_attention", "flash_attention_2"] | None = None
+    pad_multiple: PositiveInt = 1
+    checkpoint_precision: Literal["fp32", "bf16"] = "fp32"
     label: str | None = None
+
+    @model_validator(mode="after")
+    def _ranks_share_the_batch(self) -> RunConfig:
+        if self.gpus and self.batch_rows % self.gpus:
+            raise ValueError(f"batch_rows {self.batch_rows} is not a multiple of gpus {self.gpus}; change one of them")
+        if self.attention == "flash_attention_2" and (self.objective != "ntp" or self.micro_rows != 1):
+            raise ValueError("flash_attention_2 knows causal rows only: it needs objective ntp and micro_rows 1")
+        return self
+
+
+class HardwareConfig(Strict):
+    """What `plan` reckons with; the options of the command come before it. Prices in the currency of your bill."""
+
+    gpu: Literal["H100", "H200", "B200"] = "H100"
+    memory_gib: PositiveFloat = 80
+    mfu: float = Field(default=0.4, gt=0, le=1)
+    price: float = Field(default=0, ge=0, description="of an hour of one GPU")
+    document_tokens: PositiveInt = Field(default=8192, description="mean length of a training document, for attention")
+    answer_share: float = Field(
+        default=0.3, gt=0, le=1, description="mean length of an answer, as a share of the limit"
+    )
 
 
 class SamplerConfig(Strict):
@@ -232,7 +267,7 @@ class SamplerConfig(Strict):
 
 
 class DecoderConfig(Strict):
-    """How text is generated; see sbd.decoding."""
+    """How text is generated; see sbd.decoding. per_benchmark: samplers in place of `sampler` on some benchmarks."""
 
     kind: Literal["autoregressive", "set_block", "longest_prefix", "self_speculative"]
     block_size: BlockSize | None = None
@@ -243,6 +278,7 @@ class DecoderConfig(Strict):
     threshold: float | None = Field(None, ge=0, le=1)
     confidence: Literal["probability", "entropy"] = "probability"
     rule: Literal["each", "product"] = "each"
+    per_benchmark: dict[Name, SamplerConfig] = {}
     label: str | None = None
 
     @model_validator(mode="after")
@@ -256,6 +292,8 @@ class DecoderConfig(Strict):
         missing = [name for name in needs if getattr(self, name) is None]
         if missing:
             raise ValueError(f"the decoder kind {self.kind} needs {' and '.join(missing)}")
+        if self.per_benchmark and self.sampler is None:
+            raise ValueError("per_benchmark replaces sampler, and there is none")
         return self
 
 
@@ -343,6 +381,7 @@ class Experiment(Strict):
     seed: int = Field(0, ge=0)
     tokenizer: TokenizerConfig
     data: DataConfig
+    hardware: HardwareConfig = HardwareConfig()
     models: dict[Name, ModelConfig] = Field(min_length=1)
     runs: dict[Name, RunConfig] = Field(min_length=1)
     decoders: dict[Name, DecoderConfig] = Field(min_length=1)
@@ -382,6 +421,9 @@ class Experiment(Strict):
                         raise ValueError(f"benchmarks.{name}.prompt: the tokenizer of {model!r} has no chat_template")
             elif benchmark.thinking:
                 raise ValueError(f"benchmarks.{name}.thinking: only a chat template can ask for it; set prompt: chat")
+        for name, decoder in self.decoders.items():
+            for benchmark in decoder.per_benchmark:
+                _known(benchmark, self.benchmarks, f"decoders.{name}.per_benchmark")
         for index, evaluation in enumerate(self.evaluations):
             for kind in ("runs", "decoders", "benchmarks", "models"):
                 for name in getattr(evaluation, kind) or []:
@@ -480,6 +522,12 @@ class Experiment(Strict):
         """The benchmark that is timed or shown: the first one, unless it is named."""
         return self.benchmarks[shown.benchmark or next(iter(self.benchmarks))]
 
+    def decoder(self, name: str, benchmark: str) -> DecoderConfig:
+        """A decoder as it works on a benchmark."""
+        config = self.decoders[name]
+        sampler = config.per_benchmark.get(benchmark, config.sampler)
+        return config.model_copy(update={"sampler": sampler, "per_benchmark": {}})
+
     @property
     def folder(self) -> Path:
         """Where tables and figures of this scale go, below the working directory."""
@@ -534,7 +582,10 @@ def _known(name: str | None, allowed: dict[str, Any], where: str) -> None:
         raise ValueError(f"{where}: unknown name {name!r}; known are {', '.join(sorted(allowed))}")
 
 
-_CHANGES_NOTHING = ("label", "checkpoint_every", "models")
+_CHANGES_NOTHING = (
+    *("label", "checkpoint_every", "models"),
+    *("log_every", "spike_factor", "gpus", "sharded", "activation_checkpointing"),
+)
 """Keys that cannot change the result of a run, decoder or benchmark."""
 
 

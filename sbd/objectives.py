@@ -68,10 +68,13 @@ class Objective(nn.Module):
 
     def forward(self, batch: Batch) -> Losses:
         """Sums of both losses over the batch."""
-        mask = block_mask if self.model.config._attn_implementation == "flex_attention" else dense_mask
+        backend = self.model.config._attn_implementation
+        # flash-attn finds the documents of a causal row by their positions, which begin at 0; it takes no mask.
+        by_position = backend == "flash_attention_2"
+        mask = block_mask if backend == "flex_attention" else dense_mask
         hidden = self.model.base_model(
             input_ids=batch.input_ids,
-            attention_mask=mask(batch.layout),
+            attention_mask=None if by_position else mask(batch.layout),
             position_ids=batch.layout.position,
             use_cache=False,
         ).last_hidden_state

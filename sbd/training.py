@@ -1,16 +1,16 @@
 """One training loop for every objective: read it from top to bottom.
 
-The rows of a step and their corruption are pure functions of (seed, step), so a checkpoint holds weights, optimiser and
-step, and a resumed run repeats the very numbers of one that was never stopped.
+The rows of a step and their corruption are pure functions of (seed, step), so a saved state holds weights, optimiser
+and step, and a resumed run repeats the very numbers of one that was never stopped. Of the number of ranks it depends
+only by the order in which numbers are added.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import pickle
 import shutil
-import sys
+import signal
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -19,15 +19,18 @@ from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from sbd import parallel
 from sbd.batching import Batch, Noise, make_batch
 from sbd.data import PackedRows, iterate_batches, replace_folder, row_order
 from sbd.errors import UserError
-from sbd.files import replacing, write_json
+from sbd.files import write_json
+from sbd.interruption import Stopped, StopRequest
+from sbd.metrics import Counts, Metrics, Speed, count, shown
 from sbd.objectives import Normalization, Objective
 from sbd.progress import progress
+from sbd.states import States
 
 Precision = Literal["auto", "fp32", "bf16"]
 
@@ -38,6 +41,9 @@ class TrainingSettings:
 
     batch_rows: packed rows per optimiser step, over all ranks. micro_rows: rows per forward pass of a rank.
     min_lr_ratio: learning rate at the end of the cosine, as a share of the peak.
+    spike_factor: a step whose loss is so many times the running mean stops the run, with its state saved.
+    sharded: FSDP2, where there are several ranks. attention: None leaves that of the model. pad_multiple: see
+    make_batch.
     """
 
     steps: int
@@ -56,6 +62,19 @@ class TrainingSettings:
     seed: int = 0
     checkpoint_every: int = 500
     log_every: int = 10
+    spike_factor: float | None = None
+    sharded: bool = False
+    activation_checkpointing: bool = False
+    attention: str | None = None
+    pad_multiple: int = 1
+    checkpoint_precision: Literal["fp32", "bf16"] = "fp32"
+
+
+EXECUTION = {
+    *("micro_rows", "checkpoint_every", "log_every", "spike_factor", "sharded", "activation_checkpointing"),
+    *("pad_multiple", "checkpoint_precision"),
+}
+"""Settings of how a run is executed: a state saved with others of them is of the same run."""
 
 
 def learning_rate_at(step: int, settings: TrainingSettings) -> float:
@@ -85,11 +104,13 @@ def train(
     noise: Noise,
     validation: PackedRows | None = None,
     label: str = "train",
+    adopt: bool = False,
 ) -> dict[str, Any]:
     """Train ``model`` on ``rows`` and write ``output/checkpoint/`` (a plain Hugging Face folder) when it is done.
 
-    ``output/metrics.jsonl`` gets a line per ``log_every`` steps. ``output/state/`` keeps the newest resumable state; a
-    rerun goes on from it. Returns the summary that stands in ``checkpoint/training.json``.
+    ``output/metrics.jsonl`` gets a line per ``log_every`` steps. ``output/state/`` keeps the newest resumable states; a
+    rerun goes on from the newest sound one (``adopt``: also from one of other settings). Returns the summary that
+    stands in ``checkpoint/training.json``. Raises Stopped after SIGTERM or SIGUSR1, with the state of that step saved.
     """
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
@@ -99,89 +120,133 @@ def train(
         raise UserError(
             f"batch_rows {settings.batch_rows} is not a multiple of the {ranks} processes; change one of them"
         )
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay
-    )
+    if settings.attention is not None:
+        model.set_attn_implementation(settings.attention)
+    if settings.activation_checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
     objective = Objective(model, settings.ntp_weight, settings.block_weight)
-    module, optimizer = accelerator.prepare(objective, optimizer)
+    sharded = settings.sharded and ranks > 1
+    module = parallel.shard(objective, accelerator) if sharded else accelerator.prepare(objective)
+    optimizer = torch.optim.AdamW(
+        module.parameters(),
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
+        fused=accelerator.device.type == "cuda" or None,
+    )
     identity = {"settings": asdict(settings), "noise": asdict(noise), "data": rows.manifest}
-    step = _resume(output, identity, objective, optimizer, accelerator)
-    metrics = _Metrics(output / "metrics.jsonl", step, accelerator.is_main_process)
+    kept = {name: value for name, value in identity["settings"].items() if name not in EXECUTION}
+    states = States(output / "state", {**identity, "settings": kept}, objective, optimizer)
+    step, extra = states.resume(adopt)
+    running_mean: float | None = extra.get("running_mean")
+    metrics = Metrics(output / "metrics.jsonl", step, accelerator.is_main_process)
+    speed = Speed(model.config, accelerator.device, ranks)
     special: dict[str, Any] = {
         "mask_id": tokenizer.mask_token_id,
         "pad_id": tokenizer.pad_token_id,
         "eos_id": tokenizer.eos_token_id,
+        "multiple": settings.pad_multiple,
     }
-    bar = progress(settings.steps, label, initial=step)
+    bar = progress(settings.steps, label, initial=step, disable=not accelerator.is_main_process)
     started = time.perf_counter()
     module.train()
-    while step < settings.steps:
-        chosen = row_order(len(rows), settings.batch_rows, settings.seed, step)[rank::ranks]
-        pieces = [chosen[i : i + settings.micro_rows] for i in range(0, len(chosen), settings.micro_rows)]
-        batches = [make_batch([rows[i] for i in piece.tolist()], step, noise, **special) for piece in pieces]
-        counts = _global_counts(batches, accelerator)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate_at(step, settings)
-        sums = torch.zeros(2, device=accelerator.device)
-        for index, batch in enumerate(batches):
-            last = index == len(batches) - 1
-            with _no_sync_unless(last, accelerator, module):
-                losses = module(batch.to(accelerator.device))
-                # Data-parallel wrappers average gradients over ranks; the counts are already global.
-                accelerator.backward(objective.total(losses, counts, settings.normalization) * ranks)
-            sums += torch.stack([losses.ntp.detach(), losses.block.detach()])
-        norm: Any = accelerator.clip_grad_norm_(module.parameters(), settings.max_grad_norm)
-        _refuse_nan(sums, norm, step, output)
-        optimizer.step()
-        optimizer.zero_grad()
-        step += 1
-        if step % settings.log_every == 0 or step == settings.steps:
-            ntp, block = (float(v) for v in accelerator.reduce(sums))  # type: ignore[union-attr]
-            line = {
-                "step": step,
-                "ntp_loss": ntp / max(counts[0], 1),
-                "block_loss": block / counts[1] if counts[1] else None,
-                "learning_rate": learning_rate_at(step - 1, settings),
-                "grad_norm": float(norm),
-                "seconds": round(time.perf_counter() - started, 3),
-            }
-            metrics.add(line)
-            shown = "" if line["block_loss"] is None else f", block {line['block_loss']:.3f}"
-            bar.set_postfix_str(f"NTP {line['ntp_loss']:.3f}{shown}", refresh=False)
-        bar.update()
-        if step % settings.checkpoint_every == 0 and step < settings.steps:
-            _save_state(output, step, identity, objective, optimizer, accelerator)
+    with StopRequest() as stop:
+        while step < settings.steps:
+            chosen = row_order(len(rows), settings.batch_rows, settings.seed, step)[rank::ranks]
+            pieces = [chosen[i : i + settings.micro_rows] for i in range(0, len(chosen), settings.micro_rows)]
+            batches = [make_batch([rows[i] for i in piece.tolist()], step, noise, **special) for piece in pieces]
+            counts = _global_counts(batches, stop, accelerator)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate_at(step, settings)
+            sums = torch.zeros(2, device=accelerator.device)
+            for index, batch in enumerate(batches):
+                last = index == len(batches) - 1
+                with _no_sync_unless(last, accelerator, module):
+                    losses = module(batch.to(accelerator.device))
+                    # Data-parallel wrappers average gradients over ranks; the counts are already global.
+                    accelerator.backward(objective.total(losses, counts.predicted, settings.normalization) * ranks)
+                sums += torch.stack([losses.ntp.detach(), losses.block.detach()])
+            norm = parallel.whole(accelerator.clip_grad_norm_(module.parameters(), settings.max_grad_norm))
+            ntp, block = accelerator.reduce(sums).tolist()  # type: ignore[union-attr]
+            loss = (ntp + block) / max(sum(counts.predicted), 1)
+            if problem := _problem(step, ntp, block, norm, loss, running_mean, settings.spike_factor):
+                if states.newest != step:
+                    states.save(step, {"running_mean": running_mean}, wait=True)
+                raise UserError(
+                    f"{problem}; lower learning_rate or raise warmup_steps and run again, with --adopt to "
+                    f"go on from the state of this step, which is saved in {output / 'state'}"
+                )
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            running_mean = loss if running_mean is None else 0.98 * running_mean + 0.02 * loss
+            speed.add(counts)
+            if step % settings.log_every == 0 or step == settings.steps:
+                line = {
+                    "step": step,
+                    "ntp_loss": ntp / max(counts.ntp, 1),
+                    "block_loss": block / counts.block if counts.block else None,
+                    "learning_rate": learning_rate_at(step - 1, settings),
+                    "grad_norm": norm,
+                    "seconds": round(time.perf_counter() - started, 3),
+                    **speed.lap(settings.steps - step),
+                }
+                metrics.add(line)
+                bar.set_postfix_str(shown(line), refresh=False)
+            bar.update()
+            states.check()
+            if counts.stop and step < settings.steps:
+                if states.newest != step:
+                    states.save(step, {"running_mean": running_mean}, wait=True)
+                bar.close()
+                name = signal.Signals(counts.stop).name
+                raise Stopped(f"{label}: stopped by {name} after step {step} of {settings.steps}; its state is saved")
+            if step % settings.checkpoint_every == 0 and step < settings.steps:
+                states.save(step, {"running_mean": running_mean})
     bar.close()
     summary: dict[str, Any] = {
         "steps": step,
         "seconds_this_session": round(time.perf_counter() - started, 1),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "parameters": objective.model.num_parameters(),
         "precision": accelerator.mixed_precision,
         "processes": ranks,
         **identity,
     }
     if validation is not None:
-        summary["validation"] = validate(objective, validation, noise, special, settings.micro_rows)
+        summary["validation"] = validate(objective, validation, noise, special, settings.micro_rows, accelerator)
+    as_it_is = settings.checkpoint_precision == "fp32" and not sharded
+    weights = None if as_it_is else parallel.gathered(model, settings.checkpoint_precision)
     if accelerator.is_main_process:
-        _save_checkpoint(output, model, tokenizer, summary)
+        _save_checkpoint(output, model, weights, settings.checkpoint_precision, tokenizer, summary)
     accelerator.wait_for_everyone()
+    states.remove()
     return summary
 
 
 @torch.no_grad()
 def validate(
-    objective: Objective, rows: PackedRows, noise: Noise, special: dict[str, int], micro_rows: int
+    objective: Objective,
+    rows: PackedRows,
+    noise: Noise,
+    special: dict[str, int],
+    micro_rows: int,
+    accelerator: Accelerator,
 ) -> dict[str, float | int | None]:
     """Mean NTP and block loss in nats per token over ``rows``, the same corruption at every call."""
     objective.eval()
-    device = next(objective.parameters()).device
+    ranks, rank = accelerator.num_processes, accelerator.process_index
     sums = torch.zeros(4, dtype=torch.float64)
-    for index, documents in enumerate(iterate_batches(rows, micro_rows)):
+    pieces = list(enumerate(iterate_batches(rows, micro_rows)))
+    for first in range(0, len(pieces), ranks):
+        # A sharded model needs all ranks at every pass; where the last round has too few, its end is read twice.
+        mine = min(first + rank, len(pieces) - 1)
         # Each batch stands for a step of its own, so that all block sizes occur.
-        batch = make_batch(documents, index, noise, **special)
-        sums += torch.stack([value.double().cpu() for value in objective(batch.to(device))])
+        batch = make_batch(pieces[mine][1], mine, noise, **special)
+        values = torch.stack([value.double().cpu() for value in objective(batch.to(accelerator.device))])
+        sums += values if first + rank == mine else 0
     objective.train()
-    ntp, block, ntp_count, block_count = sums.tolist()
+    sums = accelerator.reduce(sums.to(accelerator.device))
+    ntp, block, ntp_count, block_count = sums.tolist()  # type: ignore[union-attr]
     return {
         "ntp_loss": ntp / max(ntp_count, 1),
         "ntp_tokens": int(ntp_count),
@@ -190,87 +255,44 @@ def validate(
     }
 
 
-def _global_counts(batches: list[Batch], accelerator: Accelerator) -> tuple[float, float]:
-    """Predicted tokens of the whole step, NTP and block, over all micro-batches and ranks."""
-    local = torch.tensor(
-        [[(b.ntp_labels >= 0).sum(), (b.block_labels >= 0).sum()] for b in batches], device=accelerator.device
-    ).sum(0)
-    ntp, block = accelerator.reduce(local).tolist()  # type: ignore[union-attr]
-    return float(ntp), float(block)
+def _global_counts(batches: list[Batch], stop: StopRequest, accelerator: Accelerator) -> Counts:
+    """Of the whole step, over all micro-batches and ranks; and whether any rank was asked to stop."""
+    local = torch.tensor([[*count(batch), 0] for batch in batches], device=accelerator.device).sum(0)
+    local[-1] = stop.signal
+    *sums, stopped = accelerator.gather(local[None]).unbind(1)  # type: ignore[union-attr]
+    return Counts(*(int(values.sum()) for values in sums), stop=int(stopped.max()))
 
 
 def _no_sync_unless(last: bool, accelerator: Accelerator, module: torch.nn.Module) -> AbstractContextManager[None]:
     return nullcontext() if last else accelerator.no_sync(module)
 
 
-def _refuse_nan(sums: Tensor, norm: Tensor | float, step: int, output: Path) -> None:
-    values = [*sums.tolist(), float(norm)]
-    if not all(math.isfinite(value) for value in values):
-        raise UserError(
-            f"the loss or gradient is not finite at step {step} (NTP sum {values[0]}, block sum {values[1]}, gradient "
-            f"norm {values[2]}); lower learning_rate or raise warmup_steps and run again ({output / 'state'} keeps the "
-            "last good state)"
-        )
-
-
-class _Metrics:
-    """Lines of ``metrics.jsonl``; on resume, lines of steps that will be trained again are dropped."""
-
-    def __init__(self, path: Path, step: int, main: bool):
-        self.path, self.main = path, main
-        if main:
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() and step else []
-            with replacing(path) as temporary:
-                temporary.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["step"] <= step))
-
-    def add(self, line: dict[str, Any]) -> None:
-        if self.main:
-            with open(self.path, "a", encoding="utf-8") as handle:
-                handle.write(json.dumps(line) + "\n")
-
-
-def _save_state(
-    output: Path, step: int, identity: dict[str, Any], objective: Objective, optimizer: Any, accelerator: Accelerator
-) -> None:
-    if accelerator.is_main_process:
-        state = {
-            "step": step,
-            "identity": identity,
-            "model": objective.model.state_dict(),
-            "optimizer": optimizer.state_dict(),
-        }
-        with replacing(output / "state" / "latest.pt") as temporary:
-            torch.save(state, temporary)
-    accelerator.wait_for_everyone()
-
-
-def _resume(
-    output: Path, identity: dict[str, Any], objective: Objective, optimizer: Any, accelerator: Accelerator
-) -> int:
-    """Load the newest state of this very run, if there is one; returns the number of finished steps."""
-    path = output / "state" / "latest.pt"
-    if not path.exists():
-        return 0
-    try:
-        state = torch.load(path, map_location=accelerator.device, weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"cannot read the saved state {path} ({reason}); delete it to train from the start") from None
-    if json.dumps(state["identity"], sort_keys=True) != json.dumps(identity, sort_keys=True):
-        print(f"{path} belongs to other settings or data; training starts from the first step", file=sys.stderr)
-        return 0
-    objective.model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return state["step"]
+def _problem(
+    step: int, ntp: float, block: float, norm: float, loss: float, mean: float | None, spike_factor: float | None
+) -> str | None:
+    """What speaks against this step's update, the same on every rank."""
+    if not all(math.isfinite(value) for value in (ntp, block, norm)):
+        return f"the loss or gradient is not finite at step {step} (NTP sum {ntp}, block sum {block}, norm {norm})"
+    if spike_factor is not None and mean is not None and loss > spike_factor * mean:
+        return f"the loss {loss:.3f} of step {step} is over {spike_factor:g} times its running mean {mean:.3f}"
+    return None
 
 
 def _save_checkpoint(
-    output: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, summary: dict[str, Any]
+    output: Path,
+    model: PreTrainedModel,
+    weights: dict[str, Any] | None,
+    precision: str,
+    tokenizer: PreTrainedTokenizerBase,
+    summary: dict[str, Any],
 ) -> None:
     partial = output / ".checkpoint.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial)
+    model.save_pretrained(partial, state_dict=weights)
+    if precision == "bf16":
+        # Hugging Face writes the dtype of the trained weights; what opens the folder goes by it.
+        config = json.loads((partial / "config.json").read_text(encoding="utf-8"))
+        write_json(partial / "config.json", {**config, "dtype": "bfloat16"})
     tokenizer.save_pretrained(partial)
     write_json(partial / "training.json", summary)
     replace_folder(partial, output / "checkpoint")
-    shutil.rmtree(output / "state", ignore_errors=True)

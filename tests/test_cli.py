@@ -433,3 +433,31 @@ def test_generate_streams_samples_and_stops(here: Path, capfd: pytest.CaptureFix
     shown = capfd.readouterr().out
     assert "ended by stop" in shown
     assert shown.startswith(first)
+
+
+def test_a_run_that_asks_for_gpus_is_refused_where_there_are_too_few(tmp_path: Path, monkeypatch, capsys) -> None:
+    path = tmp_path / "gpus.yaml"
+    parent = Path(__file__).parents[1] / "experiments" / "smoke.yaml"
+    path.write_text(f"extends: {parent}\nruns: {{pretrain: {{gpus: 2}}, sbd: {{gpus: 2}}}}\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("SBD_DEVICE", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    chosen = ["--experiment", str(path), "--model", "llama-tiny"]
+    assert main(["train", *chosen, "--run", "pretrain"]) == 2
+    said = "run pretrain asks for 2 GPU(s) and this machine shows 1 (CUDA_VISIBLE_DEVICES is 0)"
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    asked = ["evaluate", *chosen, "--run", "sbd", "--decoder", "gamma_0.1", "--benchmark", "tiny_gsm"]
+    assert main(asked) == 2
+    assert "the evaluation of sbd asks for 1 GPU(s) and this machine shows 0" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_line(monkeypatch, capsys) -> None:
+    def full(experiment):
+        raise OSError(28, "No space left on device", "results/tiny/records.csv")
+
+    monkeypatch.setattr("sbd.steps.collect.run", full)
+    assert main(["collect"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line == "sbd collect: error: no space left for results/tiny/records.csv; make room and run it again"

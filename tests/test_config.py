@@ -33,7 +33,7 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
     ("keys", "message"),
     [
         ({"modles": {}}, "modles: unknown key; allowed are benchmarks, data, decoders"),
-        ({"runs": {"sbd": {"step": 5}}}, "runs.sbd.step: unknown key; allowed are batch_rows"),
+        ({"runs": {"sbd": {"step": 5}}}, "runs.sbd.step: unknown key; allowed are activation_checkpointing"),
         ({"runs": {"sbd": {"parent": "base"}}}, "runs.sbd.parent: unknown name 'base'; known are ntp, pretrain, sbd"),
         ({"runs": {"pretrain": {"parent": "sbd"}}}, "the parents form a circle"),
         ({"runs": {"sbd": {"steps": 0}}}, "runs.sbd.steps: Input should be greater than 0 (got 0)"),
@@ -228,3 +228,41 @@ def test_the_lengths_of_the_paper_have_its_ratio() -> None:
         assert length.label == str(step)
         assert experiment.runs[length.baseline].steps == step
         assert experiment.runs[length.baseline].objective == "ntp"
+
+
+def test_trainings_are_what_the_evaluations_need(tmp_path: Path) -> None:
+    experiment = load_experiment(EXPERIMENTS / "paper.yaml")
+    trainings = experiment.trainings()
+    assert ("llama-3.1-8b", "sbd") in trainings
+    assert ("llama-3.2-3b", "sbd_no_ntp") in trainings
+    assert ("llama-3.1-8b", "sbd_no_ntp") not in trainings
+    tiny = load_experiment(EXPERIMENTS / "tiny.yaml")
+    assert tiny.trainings() == [(model, run) for model in tiny.models for run in tiny.runs]
+
+
+def test_a_decoder_may_have_another_sampler_on_a_benchmark() -> None:
+    experiment = load_experiment(EXPERIMENTS / "paper.yaml")
+    there, elsewhere = experiment.decoder("gamma_low", "gsm8k"), experiment.decoder("gamma_low", "math500")
+    assert there.sampler is not None
+    assert elsewhere.sampler is not None
+    assert (there.sampler.gamma, elsewhere.sampler.gamma) == (0.35, 0.1)
+    assert there == experiment.decoder("gamma_0.35", "gsm8k").model_copy(update={"label": there.label})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("runs", {"sbd": {"gpus": 3}}, "batch_rows 8 is not a multiple of gpus 3"),
+        ("runs", {"sbd": {"attention": "flash_attention_2"}}, "causal rows only"),
+        (
+            "decoders",
+            {"gamma_0.1": {"per_benchmark": {"gsm9k": {"gamma": 1}}}},
+            "unknown name 'gsm9k'; known are tiny_code",
+        ),
+        ("decoders", {"ntp": {"per_benchmark": {"tiny_gsm": {"gamma": 1}}}}, "there is none"),
+        ("hardware", {"mfu": 40}, "hardware.mfu: Input should be less than or equal to 1"),
+    ],
+)
+def test_wrong_settings_of_scale_are_named(tmp_path: Path, key: str, value: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_experiment(overlaid(tmp_path, **{key: value}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from sbd import data, modeling, training
+from sbd import data, modeling, states, training
 from sbd.batching import Noise
 from sbd.errors import UserError
+from sbd.interruption import Stopped
+from sbd.metrics import TIMES
+from sbd.states import KEPT, state_steps
 from sbd.training import TrainingSettings, learning_rate_at, train
 from tests.conftest import random_model
 from tests.test_data import PROBLEMS, write
@@ -46,7 +50,7 @@ def run(rows: data.PackedRows, tokenizer, output: Path, settings=SETTINGS, noise
 
 
 def weights(output: Path) -> dict[str, torch.Tensor]:
-    return AutoModelForCausalLM.from_pretrained(output / "checkpoint").state_dict()
+    return AutoModelForCausalLM.from_pretrained(output / "checkpoint", dtype="auto").state_dict()
 
 
 def metrics(output: Path) -> list[dict]:
@@ -68,6 +72,16 @@ def test_both_losses_fall_and_the_checkpoint_opens(rows, tokenizer, tmp_path: Pa
     assert not (tmp_path / "state").exists()
 
 
+def test_a_checkpoint_in_bf16_opens_as_such_and_training_kept_float32(rows, tokenizer, tmp_path: Path) -> None:
+    run(rows, tokenizer, tmp_path / "half", dataclasses.replace(SETTINGS, checkpoint_precision="bf16"))
+    run(rows, tokenizer, tmp_path / "full")
+    half, full = weights(tmp_path / "half"), weights(tmp_path / "full")
+    assert half.keys() == full.keys()
+    for name in full:
+        assert half[name].dtype == torch.bfloat16
+        assert torch.equal(half[name], full[name].bfloat16())
+
+
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 def test_a_killed_run_resumes_to_the_same_bits(rows, tokenizer, tmp_path: Path, architecture: str) -> None:
     run(rows, tokenizer, tmp_path / "whole", architecture=architecture)
@@ -77,7 +91,7 @@ def test_a_killed_run_resumes_to_the_same_bits(rows, tokenizer, tmp_path: Path, 
         run(rows, tokenizer, output, _slow(SETTINGS), architecture=architecture)
         os._exit(0)
     deadline = time.monotonic() + 60
-    while not (output / "state" / "latest.pt").exists() and time.monotonic() < deadline:
+    while not state_steps(output / "state") and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
@@ -87,7 +101,9 @@ def test_a_killed_run_resumes_to_the_same_bits(rows, tokenizer, tmp_path: Path, 
     whole, resumed = weights(tmp_path / "whole"), weights(output)
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    without_time = [[{**line, "seconds": 0} for line in metrics(tmp_path / name)] for name in ("whole", "killed")]
+    without_time = [
+        [{**line, **dict.fromkeys(TIMES)} for line in metrics(tmp_path / name)] for name in ("whole", "killed")
+    ]
     assert without_time[0] == without_time[1]
 
 
@@ -111,20 +127,148 @@ def test_accumulation_over_micro_batches_changes_nothing(rows, tokenizer, tmp_pa
         torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
 
 
-def test_a_state_of_other_settings_is_not_resumed(rows, tokenizer, tmp_path: Path, capsys) -> None:
-    state = tmp_path / "state" / "latest.pt"
-    state.parent.mkdir()
-    torch.save({"step": 7, "identity": {"other": 1}, "model": {}, "optimizer": {}}, state)
-    run(rows, tokenizer, tmp_path)
-    assert metrics(tmp_path)[0]["step"] == 1
-    assert "other settings" in capsys.readouterr().err
+class Halt(Exception):
+    """What stops a training in the middle, as a crash would."""
 
 
-def test_a_damaged_state_is_named(rows, tokenizer, tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    (tmp_path / "state" / "latest.pt").write_bytes(b"PK\x03\x04 half a file")
-    with pytest.raises(UserError, match=r"cannot read the saved state .*latest\.pt"):
+def halted(rows, tokenizer, output: Path, monkeypatch, at: int, settings=SETTINGS) -> None:
+    """Run until ``at`` steps are begun, with the states of before."""
+    original = training.learning_rate_at
+
+    def limited(step, settings):
+        if step == at:
+            raise Halt
+        return original(step, settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "learning_rate_at", limited)
+        with pytest.raises(Halt):
+            run(rows, tokenizer, output, settings)
+    wait_for(lambda: len(state_steps(output / "state")) == min(KEPT, (at - 1) // settings.checkpoint_every))
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_state_of_other_settings_is_not_resumed_but_can_be_adopted(rows, tokenizer, tmp_path, capsys, monkeypatch):
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=7)
+    slower = dataclasses.replace(SETTINGS, learning_rate=1e-4)
+    adopted = tmp_path.with_name(f"{tmp_path.name}-adopted")
+    shutil.copytree(tmp_path, adopted)
+    run(rows, tokenizer, tmp_path, slower)
+    assert "step-00000005 belongs to other settings or data" in capsys.readouterr().err
+    assert metrics(tmp_path)[0]["learning_rate"] == learning_rate_at(0, slower)
+    model = random_model("llama", tokenizer, initializer_range=0.05)
+    train(model, tokenizer, rows, adopted, slower, NOISE, adopt=True)
+    rates = [line["learning_rate"] for line in metrics(adopted)]
+    assert rates[4:6] == [learning_rate_at(4, SETTINGS), learning_rate_at(5, slower)]
+
+
+def test_another_way_of_execution_goes_on_from_the_same_state(rows, tokenizer, tmp_path, monkeypatch) -> None:
+    halted(rows, tokenizer, tmp_path / "here", monkeypatch, at=7)
+    other = dataclasses.replace(SETTINGS, micro_rows=4, log_every=2, checkpoint_every=3, activation_checkpointing=True)
+    run(rows, tokenizer, tmp_path / "here", other)
+    assert [line["step"] for line in metrics(tmp_path / "here")] == [1, 2, 3, 4, 5, 6, 8, 10, 12]
+    run(rows, tokenizer, tmp_path / "whole")
+    ours, theirs = weights(tmp_path / "here"), weights(tmp_path / "whole")
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
+def test_a_damaged_shard_costs_one_interval_and_is_named(
+    rows, tokenizer, tmp_path, capsys, monkeypatch, damage
+) -> None:
+    settings = dataclasses.replace(SETTINGS, checkpoint_every=3)
+    run(rows, tokenizer, tmp_path / "whole", settings)
+    halted(rows, tokenizer, tmp_path / "here", monkeypatch, at=11, settings=settings)
+    state = tmp_path / "here/state"
+    assert state_steps(state) == [6, 9]
+    [shard] = (state / "step-00000009").glob("*.distcp")
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "missing":
+        shard.unlink()
+    else:
+        shard.write_bytes(content if damage == "flipped" else content[:1000])
+    capsys.readouterr()
+    run(rows, tokenizer, tmp_path / "here", settings)
+    said = [line for line in capsys.readouterr().err.splitlines() if "step" in line and "train:" not in line]
+    assert len(said) == 2
+    assert str(shard) in said[0]
+    assert "the state before it is used" in said[0]
+    assert said[1] == "going on from step 6"
+    ours, theirs = weights(tmp_path / "here"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_when_every_state_is_damaged_that_is_said_and_nothing_is_trained(
+    rows, tokenizer, tmp_path, monkeypatch
+) -> None:
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=7)
+    [shard] = (tmp_path / "state/step-00000005").glob("*.distcp")
+    shard.write_bytes(b"PK\x03\x04 half a file")
+    with pytest.raises(
+        UserError, match=r"cannot read the saved state: .*distcp is damaged .*; delete .* to train from"
+    ):
         run(rows, tokenizer, tmp_path)
+
+
+def test_a_state_that_was_being_written_does_not_count(rows, tokenizer, tmp_path, monkeypatch) -> None:
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=11)
+    (tmp_path / "state/step-00000010/rank-0.json").unlink()
+    assert state_steps(tmp_path / "state") == [5]
+    run(rows, tokenizer, tmp_path)
+    assert json.loads((tmp_path / "checkpoint/training.json").read_text())["steps"] == 12
+    assert [line["step"] for line in metrics(tmp_path)] == list(range(1, 13))
+
+
+def test_a_full_disk_is_one_line_that_names_what_was_lost(rows, tokenizer, tmp_path, monkeypatch) -> None:
+    def full(path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(states, "_checksum", full)
+    with pytest.raises(UserError, match=r"state of step 5 could not be written .*No space left.*make room") as error:
+        run(rows, tokenizer, tmp_path)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_the_step_and_the_same_command_goes_on(rows, tokenizer, tmp_path, monkeypatch, number) -> None:
+    original = training.learning_rate_at
+
+    def interrupted(step, settings):
+        if step == 7:
+            os.kill(os.getpid(), number)
+        return original(step, settings)
+
+    run(rows, tokenizer, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "learning_rate_at", interrupted)
+        with pytest.raises(Stopped, match=f"stopped by {number.name} after step [89] of 12"):
+            run(rows, tokenizer, tmp_path / "here")
+    # The signal came within step 8 and is seen at the next count.
+    assert state_steps(tmp_path / "here/state") == [5, 9]
+    assert signal.getsignal(number) == signal.SIG_DFL
+    run(rows, tokenizer, tmp_path / "here")
+    ours, theirs = weights(tmp_path / "here"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_spike_of_the_loss_stops_before_the_update_with_the_state_saved(rows, tokenizer, tmp_path) -> None:
+    settings = dataclasses.replace(SETTINGS, spike_factor=1.0, steps=40, learning_rate=0.5, warmup_steps=1)
+    with pytest.raises(
+        UserError, match=r"the loss .* of step \d+ is over 1 times its running mean .* --adopt"
+    ) as error:
+        run(rows, tokenizer, tmp_path, settings)
+    step = int(str(error.value).split("of step ")[1].split()[0])
+    assert state_steps(tmp_path / "state")[-1] == step
+    assert [line["step"] for line in metrics(tmp_path)] == list(range(1, step + 1))
 
 
 def test_nan_stops_with_one_line_and_no_checkpoint(rows, tokenizer, tmp_path: Path) -> None:
@@ -135,6 +279,7 @@ def test_nan_stops_with_one_line_and_no_checkpoint(rows, tokenizer, tmp_path: Pa
         train(model, tokenizer, rows, tmp_path, SETTINGS, NOISE)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "checkpoint").exists()
+    assert state_steps(tmp_path / "state") == [0]
 
 
 def test_learning_rate_warms_up_and_follows_a_cosine() -> None:

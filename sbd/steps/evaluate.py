@@ -24,7 +24,7 @@ def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchma
         checkpoint,
         config.task,
         experiment.source_file(config.source, "test"),
-        experiment.decoders[decoder],
+        experiment.decoder(decoder, benchmark),
         experiment.generated_folder(*job) if apart else experiment.record_folder(*job),
         Key(
             scale=experiment.scale,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from sbd.batching import Noise
 from sbd.config import Experiment, ModelConfig, RunConfig
 from sbd.data import PackedRows
 from sbd.errors import UserError
+from sbd.planning import micro_rows
 from sbd.training import TrainingSettings, train
 
 
-def run(experiment: Experiment, model_name: str, run_name: str) -> None:
+def run(experiment: Experiment, model_name: str, run_name: str, adopt: bool = False) -> None:
     """Train and write ``checkpoint/``; a rerun goes on from the newest state in ``state/``."""
     config = experiment.runs[run_name]
     rows = PackedRows(experiment.data_folder("train", model_name))
@@ -32,11 +34,14 @@ def run(experiment: Experiment, model_name: str, run_name: str) -> None:
         rows.tokenizer,
         rows,
         experiment.run_folder(model_name, run_name),
-        settings_of(config),
+        settings_of(config, micro_rows(experiment, model_name, run_name)),
         noise_of(config),
         validation,
         label=f"{model_name} {run_name}",
+        adopt=adopt,
     )
+    if int(os.environ.get("RANK", 0)):
+        return
     held = summary.get("validation", {})
     losses = [
         f"{name} {held[key]:.4f}" for name, key in (("NTP", "ntp_loss"), ("block", "block_loss")) if held.get(key)
@@ -47,12 +52,12 @@ def run(experiment: Experiment, model_name: str, run_name: str) -> None:
     )
 
 
-def settings_of(config: RunConfig) -> TrainingSettings:
+def settings_of(config: RunConfig, micro_rows: int) -> TrainingSettings:
     """The training settings of a run. The seed of the loop orders the data, so it is the run's ``data_seed``."""
     shared = {
         field.name: getattr(config, field.name) for field in fields(TrainingSettings) if hasattr(config, field.name)
     }
-    return TrainingSettings(**{**shared, "seed": config.data_seed})
+    return TrainingSettings(**{**shared, "seed": config.data_seed, "micro_rows": micro_rows})
 
 
 def noise_of(config: RunConfig) -> Noise:
@@ -72,9 +77,19 @@ def _new_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: in
         return modeling.create(config.architecture, config.shape, tokenizer, seed)
     assert config.path is not None, "the schema allows no model without both"
     try:
-        model = AutoModelForCausalLM.from_pretrained(config.path, dtype=torch.float32, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_pretrained(
+            config.path, revision=config.revision or "main", dtype=torch.float32, attn_implementation="sdpa"
+        )
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot open the model {config.path}: {str(error).strip().splitlines()[0]}") from None
+        text = str(error).strip()
+        advice = "; accept its licence on the hub and set HF_TOKEN" if "gated" in text.lower() else ""
+        raise UserError(f"cannot open the model {config.path}: {text.splitlines()[0]}{advice}") from None
+    found = model.config.to_dict()
+    for key, value in config.shape.items():
+        if found.get(key, value) != value:
+            raise UserError(
+                f"{config.path} has {key} {found[key]}, but the experiment plans with {value}; correct its `shape`"
+            )
     return modeling.attach_mask_token(model, tokenizer)
 
 

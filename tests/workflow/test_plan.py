@@ -118,6 +118,7 @@ def test_reading_the_workflow_takes_less_than_a_second_and_no_torch() -> None:
 def test_the_code_of_a_stage_is_what_it_imports() -> None:
     training = code_of("sbd.steps.train")
     assert {"sbd.training", "sbd.objectives", "sbd.attention", "sbd.corruption", "sbd.batching", "sbd.data"} <= training
+    assert {"sbd.parallel", "sbd.states"} <= training
     assert not any(name.startswith(("sbd.decoding", "sbd.evaluation", "sbd.problems")) for name in training)
     evaluation = code_of("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child")
     assert {"sbd.decoding.set_block", "sbd.samplers", "sbd.cache", "sbd.sandbox", "sbd.modeling"} <= evaluation

@@ -16,6 +16,7 @@ import yaml
 
 from paper_figures import paper_index
 from sbd.config import load_experiment
+from sbd.states import state_steps
 from tests.workflow.conftest import ROOT, command, environment, planned, snakemake
 
 pytestmark = pytest.mark.slow
@@ -157,7 +158,7 @@ def test_a_training_that_was_killed_goes_on(project: Path) -> None:
         command(target), cwd=project, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     deadline = time.monotonic() + 240
-    while not (folder / "state/latest.pt").exists():
+    while not state_steps(folder / "state"):
         assert running.poll() is None, running.communicate()[0]
         assert time.monotonic() < deadline, "no state was saved"
         time.sleep(0.02)
@@ -170,7 +171,7 @@ def test_a_training_that_was_killed_goes_on(project: Path) -> None:
     for process in trainings:
         process.send_signal(signal.SIGKILL)
     assert running.wait(120) != 0
-    assert (folder / "state/latest.pt").exists()
+    assert state_steps(folder / "state")
     assert not (project / target).exists()
 
     again = snakemake(project, target)

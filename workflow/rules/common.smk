@@ -9,6 +9,7 @@ from paper_figures import paper_index
 from sbd.config import fingerprint, load_experiment, settings_of
 from sbd.errors import UserError
 from sbd.fingerprints import code_fingerprint
+from sbd.planning import host_memory_mb, refuse_what_cannot_fit
 from sbd.sources import find_files
 
 config.setdefault("experiment", "experiments/tiny.yaml")
@@ -18,6 +19,7 @@ EXPERIMENT_FILE = Path(config["experiment"]).as_posix()
 
 try:
     EXPERIMENT = load_experiment(EXPERIMENT_FILE)
+    refuse_what_cannot_fit(EXPERIMENT)
 except UserError as error:
     sys.exit(f"snakemake: error: {error}")
 

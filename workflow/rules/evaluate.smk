@@ -14,10 +14,10 @@ rule evaluate:
         "../../environment.yml"
     threads: 1
     resources:
-        gpu=0,
+        gpu=lambda wildcards: min(1, EXPERIMENT.runs[wildcards.run].gpus),
     params:
         settings=lambda wildcards: settings(
-            EXPERIMENT.decoders[wildcards.decoder],
+            EXPERIMENT.decoder(wildcards.decoder, wildcards.benchmark),
             EXPERIMENT.benchmarks[wildcards.benchmark],
         ),
         code=code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child"),

@@ -1,0 +1,125 @@
+"""One decoder layer with the true widths and vocabulary of Llama-3.1-8B: a training step on a CPU, and its peak memory.
+
+2 x 2,048 tokens, that is one row of 2,048 clean tokens with their noisy copies, through the objective that trains the
+8B
+models: gathered rows, chunked logits. Weights, gradients and both moments of AdamW are bf16; products are made in
+float32, a slice of the weight at a time, since most CPUs have no bf16 product. The moments exist before the step that
+is measured.
+
+    python benchmarks/true_widths.py [--tokens 2048] [--limit-gib 12]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sbd.batching import Document, Noise, make_batch
+from sbd.objectives import Objective
+
+SLICE = 8192
+"""Rows of a weight that are float32 at a time."""
+CHUNK = 512
+"""Rows of logits at a time: on 128,256 entries, a quarter of a GiB."""
+
+
+class _Product(torch.autograd.Function):
+    """``x @ w.T`` in float32 for a bf16 weight, whose gradient is bf16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return torch.cat([x.float() @ part.float().T for part in w.split(SLICE)], dim=-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, w = ctx.saved_tensors
+        rows, [grad] = x.float().flatten(0, -2), grads
+        grad = grad.flatten(0, -2)
+        grad_x, grad_w = torch.zeros_like(rows), torch.empty_like(w)
+        for first in range(0, len(w), SLICE):
+            part = grad[:, first : first + SLICE]
+            grad_x += part @ w[first : first + SLICE].float()
+            grad_w[first : first + SLICE] = part.T @ rows
+        return grad_x.view_as(x).to(x.dtype), grad_w
+
+
+def main() -> None:
+    """Make the model, measure a step, print a line of JSON; more memory than the limit is an error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--limit-gib", type=float, default=12.0)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=1,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+        dtype=torch.bfloat16,
+    )
+    with torch.device("meta"):
+        model: Any = LlamaForCausalLM(config)
+    model = model.to_empty(device="cpu").to(torch.bfloat16)
+    for name, parameter in model.named_parameters():
+        # Filled in slices: the initialisation of a whole embedding takes a float32 copy of it.
+        for part in parameter.data.split(SLICE):
+            part.fill_(1.0) if "norm" in name else part.copy_(torch.randn(part.shape) * 0.02)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.forward = lambda x, w=module.weight: _Product.apply(x, w)  # type: ignore[method-assign]
+    objective = Objective(model, chunk_size=CHUNK).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {
+            "step": torch.zeros(()),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    tokens = np.random.default_rng(0).integers(10, 128000, options.tokens)
+    noise = Noise(block_size=(16, 16), prompt_loss=True)
+    batch = make_batch([[Document(tokens, 0, 0)]], 0, noise, mask_id=2, pad_id=3, eos_id=1)
+    counts = (float((batch.ntp_labels >= 0).sum()), float((batch.block_labels >= 0).sum()))
+    before = model.lm_head.weight[:4].clone()
+    begun = time.perf_counter()
+    losses = objective(batch)
+    objective.total(losses, counts).backward()
+    norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=False))
+    optimizer.step()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    result = {
+        "parameters": model.num_parameters(),
+        "positions": batch.input_ids.shape[1],
+        "predicted": [int(value) for value in counts],
+        "ntp_loss": float(losses.ntp) / counts[0],
+        "block_loss": float(losses.block) / counts[1],
+        "gradient_norm": norm,
+        "changed": bool((model.lm_head.weight[:4] != before).any()),
+        "seconds": round(time.perf_counter() - begun, 1),
+        "threads": torch.get_num_threads(),
+        "processors": os.cpu_count(),
+        "peak_gib": round(peak, 2),
+    }
+    print(json.dumps(result))
+    if peak > options.limit_gib:
+        raise SystemExit(f"peak memory {peak:.1f} GiB is over {options.limit_gib:g} GiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""Resumable states of a training: written beside it, checked before they are trusted, read by any number of ranks.
+
+``state/step-00000500/`` holds the shards of torch's distributed checkpoint, and for each rank that wrote it a
+``rank-N.json`` with the sizes and checksums of its files. That file is written last: a state without all of them was
+cut off and does not count. The two newest states are kept, so that a damaged one costs one interval and not the run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import sys
+import warnings
+import zlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
+
+from sbd.errors import UserError
+from sbd.files import write_json
+
+KEPT = 2
+
+# One process without a group is our ordinary case, and no reason to warn.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+logging.getLogger("torch.distributed.checkpoint").setLevel(logging.WARNING)
+
+
+class States:
+    """The states of one training run. Every method is called by all ranks at the same step.
+
+    identity: what must be equal for a state to be of this run.
+    """
+
+    def __init__(self, folder: Path, identity: dict[str, Any], module: nn.Module, optimizer: torch.optim.Optimizer):
+        self.folder, self.identity, self.module, self.optimizer = folder, identity, module, optimizer
+        distributed = dist.is_available() and dist.is_initialized()
+        self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
+        # Saving in the background talks between ranks on its own channel, on the CPU.
+        self._group: Any = dist.new_group(backend="gloo") if distributed else None
+        self._sealer = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
+        self.newest: int | None = None
+
+    def save(self, step: int, extra: dict[str, Any], wait: bool = False) -> None:
+        """Copy weights and optimiser aside and write them in the background; ``wait`` returns when they are safe."""
+        self.check(wait=True)
+        folder = self.folder / f"step-{step:08}"
+        if self.rank == 0:
+            self._prune()
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        if self._group is not None:
+            dist.barrier(self._group)
+        # Training goes on in the same memory while the files are written: torch copies what is on a GPU, we the rest.
+        copied: dict[str, Any] = {
+            name: value.detach() if value.is_cuda else value.detach().clone() for name, value in self._tensors().items()
+        }
+        written = async_save(copied, checkpoint_id=str(folder), process_group=self._group, no_dist=not self._group)
+        assert isinstance(written, Future)
+        about = {"step": step, "ranks": self.ranks, "identity": self.identity, "extra": extra}
+        self._pending = self._sealer.submit(self._seal, written, folder, about)
+        self.newest = step
+        if wait:
+            self.check(wait=True)
+
+    def check(self, wait: bool = False) -> None:
+        """Raise a UserError if the save in the background has failed."""
+        if self._pending is None or not (wait or self._pending.done()):
+            return
+        try:
+            self._pending.result()
+        except Exception as error:
+            causes = getattr(error, "failures", None)  # of a distributed save: by rank
+            reason = next(iter(causes.values()))[0] if causes else error
+            raise UserError(
+                f"the state of step {self.newest} could not be written to {self.folder} "
+                f"({' '.join(str(reason).split())}); make room and run again: it goes on from the state "
+                "before"
+            ) from None
+        finally:
+            self._pending = None
+
+    def resume(self, adopt: bool = False) -> tuple[int, dict[str, Any]]:
+        """Load the newest sound state of this run; returns its step and what was saved with it, (0, {}) without one.
+
+        ``adopt`` takes a state of other settings too.
+        """
+        damaged: list[str] = []
+        for folder in sorted(self.folder.glob("step-*"), reverse=True):
+            about = _read(folder / "rank-0.json")
+            if about is None or any(_read(folder / f"rank-{rank}.json") is None for rank in range(about["ranks"])):
+                continue
+            if not adopt and json.dumps(about["identity"], sort_keys=True) != json.dumps(self.identity, sort_keys=True):
+                self._say(f"{folder} belongs to other settings or data; training starts from the first step")
+                return 0, {}
+            problem = next((found for found in gather_object([self._problem(folder, about["ranks"])]) if found), None)
+            if problem:
+                damaged.append(problem)
+                self._say(f"{problem}; the state before it is used")
+                continue
+            self._load(folder)
+            if damaged:
+                self._say(f"going on from step {about['step']}")
+            self.newest = about["step"]
+            return about["step"], about["extra"]
+        if damaged:
+            raise UserError(f"cannot read the saved state: {damaged[0]}; delete {self.folder} to train from the start")
+        return 0, {}
+
+    def remove(self) -> None:
+        """Delete all states, when the run is finished."""
+        self.check(wait=True)
+        if self.rank == 0:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Weights and optimiser state by parameter; AdamW's three are made where it has not stepped yet."""
+        tensors: dict[str, Tensor] = {}
+        for name, parameter in self.module.named_parameters():
+            state = self.optimizer.state[parameter]
+            if not state:
+                state["step"] = torch.zeros((), device=parameter.device if parameter.is_cuda else "cpu")
+                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+            tensors |= {f"weight.{name}": parameter, **{f"{key}.{name}": value for key, value in state.items()}}
+        return tensors
+
+    def _load(self, folder: Path) -> None:
+        # Read into the very tensors that are trained; each rank reads its part, whoever wrote it.
+        tensors: dict[str, Any] = {name: value.detach() for name, value in self._tensors().items()}
+        load(tensors, checkpoint_id=str(folder), process_group=self._group, no_dist=not self._group)
+
+    def _seal(self, written: Future[Any], folder: Path, about: dict[str, Any]) -> None:
+        written.result()
+        names = [path for path in folder.iterdir() if path.name.startswith(f"__{self.rank}_")]
+        if self.rank == 0:
+            names.append(folder / ".metadata")
+        files = {path.name: [path.stat().st_size, _checksum(path)] for path in sorted(names)}
+        write_json(folder / f"rank-{self.rank}.json", {**about, "files": files})
+
+    def _problem(self, folder: Path, ranks: int) -> str | None:
+        """What is wrong with the files that this rank looks after."""
+        for rank in range(self.rank, ranks, self.ranks):
+            about = _read(folder / f"rank-{rank}.json")
+            for name, (size, checksum) in about["files"].items() if about else ():
+                path = folder / name
+                if not path.is_file():
+                    return f"{path} is missing"
+                if path.stat().st_size != size or _checksum(path) != checksum:
+                    return f"{path} is damaged (its checksum differs)"
+        return None
+
+    def _prune(self) -> None:
+        sound = [path for path in sorted(self.folder.glob("step-*"), reverse=True) if _read(path / "rank-0.json")]
+        for path in self.folder.glob("step-*"):
+            if path not in sound[: KEPT - 1]:
+                shutil.rmtree(path)
+
+    def _say(self, message: str) -> None:
+        if self.rank == 0:
+            print(message, file=sys.stderr)
+
+
+def state_steps(folder: Path) -> list[int]:
+    """Steps of the finished states in a folder, ascending."""
+    found = (re.fullmatch(r"step-(\d+)", path.parent.name) for path in folder.glob("step-*/rank-0.json"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with open(path, "rb") as handle:
+        while piece := handle.read(1 << 22):
+            value = zlib.crc32(piece, value)
+    return value

@@ -1,0 +1,31 @@
+"""A real Slurm of one node with two GPU gres, where it is installed and we may start it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.workflow.conftest import environment
+
+SCRIPT = Path(__file__).with_name("cluster.sh")
+NEEDED = ("sbatch", "slurmctld", "slurmd", "munged")
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which Slurm's commands reach the cluster."""
+    missing = [name for name in NEEDED if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")]
+    if missing:
+        pytest.skip(f"no {' and '.join(missing)} here; apt-get install --no-install-recommends slurm-wlm munge")
+    if os.geteuid() != 0:
+        pytest.skip("slurmd and munged can only be started by root")
+    folder = tmp_path_factory.mktemp("slurm")
+    environ = {**environment(), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
+    subprocess.run([SCRIPT, "start", folder], env=environ, check=True)
+    yield environ
+    subprocess.run([SCRIPT, "stop", folder], env=environ, check=True)

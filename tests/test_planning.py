@@ -1,0 +1,192 @@
+"""The plan against numbers worked out by hand and against what torch holds; what cannot fit is refused."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sbd.cli import main
+from sbd.config import HardwareConfig, load_experiment
+from sbd.errors import UserError
+from sbd.planning import (
+    GIB,
+    USABLE,
+    evaluation_job,
+    host_memory_mb,
+    jobs,
+    micro_rows,
+    refuse_what_cannot_fit,
+    training_job,
+    training_memory,
+)
+from sbd.roofline import LLAMA, QWEN, Shape
+from sbd.workload import parameters, training_operations
+
+ROOT = Path(__file__).parents[1]
+PAPER = load_experiment(ROOT / "experiments/paper.yaml")
+
+
+def changed(tmp_path: Path, **runs: dict) -> Path:
+    path = tmp_path / "changed.yaml"
+    parent = os.path.relpath(ROOT / "experiments/paper.yaml", tmp_path)
+    path.write_text(yaml.safe_dump({"extends": parent, "runs": runs}))
+    return path
+
+
+def test_parameters_are_those_of_the_published_models() -> None:
+    assert parameters(LLAMA) == pytest.approx(8.03e9, rel=1e-3)
+    assert parameters(QWEN) == pytest.approx(8.19e9, rel=1e-3)
+
+
+def test_parameters_are_those_that_transformers_makes() -> None:
+    config = LlamaConfig(
+        vocab_size=500,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    model = LlamaForCausalLM(config)
+    norms = (2 * 3 + 1) * 64
+    assert parameters(Shape.of("x", config.to_dict(), 500)) == model.num_parameters() - norms
+
+
+def test_operations_of_a_step_by_hand() -> None:
+    shape = Shape("x", layers=2, hidden=8, ffn=16, ffn_matrices=3, heads=2, head_dim=4, kv_heads=1, vocabulary=10)
+    layer = 8 * 8 + 8 * 4 * 2 + 8 * 8 + 3 * 8 * 16
+    forward = 2 * (2 * layer * 5 + 10 * 8 * 3) + 4 * 2 * 2 * 4 * 7
+    assert training_operations(shape, tokens=5, pairs=7, head_rows=3) == 3 * forward
+
+
+def test_memory_of_split_training_by_hand() -> None:
+    run = PAPER.runs["sbd"]
+    memory = training_memory(PAPER, "llama-3.1-8b", run, 8, 1)
+    assert memory is not None
+    count = parameters(LLAMA)
+    at_work = 2 * (2 * 128256 * 4096 + 2 * (4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)))
+    assert memory.weights == 4 * count / 8 + at_work
+    assert memory.optimiser == count
+    assert memory.gradients == 4 * count / 8 + at_work
+    tokens = 2 * 32768
+    assert memory.activations == 32 * tokens * 2 * 4096 + 2 * tokens * 2 * (10 * 4096 + 4 * 14336)
+    assert memory.logits == 4096 * 128256 * 12 + 2 * tokens * 2 * 4096
+    assert memory.total < USABLE * 80 * GIB
+
+
+def test_auto_takes_the_most_rows_that_fit() -> None:
+    assert micro_rows(PAPER, "llama-3.1-8b", "sbd") == 1
+    large = HardwareConfig(gpu="B200", memory_gib=192)
+    rows = micro_rows(PAPER, "llama-3.1-8b", "sbd", large)
+    run, room = PAPER.runs["sbd"], USABLE * 192 * GIB
+    fits = [n for n in (1, 2, 4, 8) if (m := training_memory(PAPER, "llama-3.1-8b", run, 8, n)) and m.total <= room]
+    assert rows == max(fits) > 1
+
+
+def test_the_time_follows_from_operations_and_mfu() -> None:
+    job = training_job(PAPER, "llama-3.1-8b", "sbd", PAPER.hardware, 8)
+    assert job is not None
+    assert job.micro_rows * job.accumulation * job.gpus == PAPER.runs["sbd"].batch_rows
+    tokens = 2 * 64 * 32768
+    operations = training_operations(LLAMA, tokens, tokens * 4096, 1.5 * 64 * 32768)
+    assert job.hours == pytest.approx(34000 * operations / (0.4 * 989.5e12 * 8) / 3600)
+    assert job.tokens_per_second * job.hours * 3600 == pytest.approx(34000 * 64 * 32768)
+    twice = training_job(PAPER, "llama-3.1-8b", "sbd", PAPER.hardware, 16)
+    assert twice is not None
+    assert twice.hours == pytest.approx(job.hours / 2)
+
+
+def test_an_evaluation_in_blocks_is_planned_faster_and_its_cache_counted() -> None:
+    plain = evaluation_job(PAPER, ("llama-3.1-8b", "sbd", "ntp", "math500"), PAPER.hardware)
+    block = evaluation_job(PAPER, ("llama-3.1-8b", "sbd", "gamma_low", "math500"), PAPER.hardware)
+    assert plain is not None
+    assert block is not None
+    assert plain.memory.cache == 8 * (1024 + 30720) * 32 * 2 * 8 * 128 * 2
+    assert 2 < plain.hours / block.hours <= 3
+
+
+def test_what_does_not_fit_is_refused_with_its_parts(tmp_path: Path) -> None:
+    refuse_what_cannot_fit(PAPER)
+    alone = load_experiment(changed(tmp_path, sbd={"gpus": 1}))
+    with pytest.raises(
+        UserError, match=r"llama-3.1-8b/sbd needs 1\d\d GiB on each of 1 GPU.*optimiser 59.8.*raise gpus"
+    ):
+        refuse_what_cannot_fit(alone)
+    with pytest.raises(UserError, match=r"llama-3.1-8b/ntp needs"):
+        refuse_what_cannot_fit(PAPER, HardwareConfig(memory_gib=40))
+    dense = load_experiment(changed(tmp_path, sbd={"attention": "sdpa"}))
+    with pytest.raises(UserError, match="flex_attention"):
+        refuse_what_cannot_fit(dense)
+
+
+def test_the_plan_lists_every_gpu_job(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = str(ROOT / "experiments/paper.yaml")
+    assert main(["plan", "--experiment", path, "--price", "3"]) == 0
+    out = capsys.readouterr().out
+    assert f"{len(PAPER.trainings())} trainings and {len(PAPER.jobs())} evaluations" in out
+    assert "H100 with 80 GiB, MFU 40%, 3 an hour and GPU" in out
+    with open("results/paper/plan.csv", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [(r["model"], r["run"], r["decoder"], r["benchmark"]) for r in rows] == [
+        *((model, run, "", "") for model, run in PAPER.trainings()),
+        *PAPER.jobs(),
+    ]
+    for row in rows:
+        assert float(row["cost"]) == pytest.approx(3 * float(row["gpu_hours"]), rel=1e-4, abs=0.01)
+        parts = [
+            float(row[f"{n}_gib"]) for n in ("weights", "optimiser", "gradients", "activations", "logits", "cache")
+        ]
+        assert float(row["total_gib"]) == pytest.approx(sum(parts) + 3, abs=0.05)
+    assert main(["plan", "--experiment", path, "--memory-gib", "40"]) == 2
+    assert "needs" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["plan", "--experiment", str(ROOT / "experiments/tiny.yaml")]) == 2
+
+
+def test_the_lite_plan_is_a_fiftieth() -> None:
+    lite = load_experiment(ROOT / "experiments/paper-lite.yaml")
+    assert lite.trainings() == PAPER.trainings()
+    assert lite.jobs() == PAPER.jobs()
+    for name, run in PAPER.runs.items():
+        assert lite.runs[name].steps == run.steps / 50
+    full, small = ([job.hours for job in jobs(e, e.hardware) if not job.decoder] for e in (PAPER, lite))
+    assert sum(full) == pytest.approx(50 * sum(small))
+
+
+def test_main_memory_holds_the_weights_of_every_rank_and_a_state() -> None:
+    count = parameters(LLAMA)
+    assert host_memory_mb(PAPER, "llama-3.1-8b", "sbd") == pytest.approx((4 * count * 8 + 32 * GIB) / 2**20, abs=2)
+
+
+def test_what_the_paper_states_is_in_the_file() -> None:
+    for name in ("ntp", "sbd"):
+        run = PAPER.runs[name]
+        assert (run.steps, run.learning_rate, run.warmup_steps) == (34000, 3e-4, 200)
+        assert run.batch_rows * PAPER.data.sequence_length == 2**21
+    assert PAPER.data.sequence_length == 32768
+    assert PAPER.runs["sbd"].block_size == (2, 16)
+    differing = {k for k, v in PAPER.runs["sbd"].model_dump().items() if v != PAPER.runs["ntp"].model_dump()[k]}
+    assert differing == {"objective", "label"}
+    reasoning, chat = ("math500", "aime25", "livecodebench_v6"), ("gsm8k", "humaneval_plus", "mbpp")
+    gammas = {
+        (decoder, benchmark): PAPER.decoder(decoder, benchmark).sampler.gamma  # type: ignore[union-attr]
+        for decoder in ("gamma_low", "gamma_high")
+        for benchmark in (*reasoning, *chat)
+    }
+    for benchmark in reasoning:
+        assert (gammas["gamma_low", benchmark], gammas["gamma_high", benchmark]) == (0.1, 0.35)
+    for benchmark in chat:
+        assert (gammas["gamma_low", benchmark], gammas["gamma_high", benchmark]) == (0.35, 0.6)
+
+
+def test_planning_needs_no_torch() -> None:
+    script = "import sys, sbd.planning, sbd.steps.plan; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
