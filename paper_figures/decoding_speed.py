@@ -71,7 +71,7 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
     drawn = [(model, batch) for model in models for batch in batches]
     for number, (model, batch) in enumerate(drawn):
         part: list[dict[str, Any]] = inputs.where(rows, model=model, batch=batch).to_dict("records")  # type: ignore[assignment]
-        shift = 0.5 * (number / max(1, len(drawn) - 1) - 0.5)
+        shift = 0.5 * ((number + 0.5) / len(drawn) - 0.5)
         look = {
             "linestyle": "",
             "marker": looks[model]["marker"],
@@ -88,6 +88,7 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
         predicted.plot([row["gain_predicted"] for row in known], [row["gain_measured"] for row in known], **look)
     gains.set_yticks([height[name] for name in names], [mathtext(decoder_label(experiment, *name)) for name in names])
     gains.axvline(1, color="#808080", linewidth=0.8, linestyle=(0, (5, 3)), zorder=1)
+    gains.set_ylim(0.6 - len(names), 0.6)
     gains.set_xlim(left=0)
     gains.set_xlabel("tokens per second, over autoregressive")
     known = rows.loc[rows["gain_predicted"].notna()]

@@ -12,8 +12,8 @@ rule traces:
         report(
             expand("results/{{scale}}/traces/{decoder}.html", decoder=TRACED),
             caption="../report/traces.rst",
+            # Without labels, so that the report names each page by its file.
             category="Decoding, pass by pass",
-            labels={"scale": "{scale}"},
         ),
     log:
         "results/{scale}/logs/traces.log",
