@@ -13,8 +13,6 @@ from sbd.fingerprints import code_fingerprint
 config.setdefault("experiment", "experiments/tiny.yaml")
 config.setdefault("data", "data")
 
-# Commands name the file directly: as a parameter of a rule it would make another experiment, which may share the data and
-# models of this one, repeat their jobs.
 EXPERIMENT_FILE = Path(config["experiment"]).as_posix()
 
 try:
@@ -23,8 +21,12 @@ except UserError as error:
     sys.exit(f"snakemake: error: {error}")
 
 # The python that runs snakemake also runs the steps, whether its environment is activated or not.
-# A prefix replaces Snakemake's own, which makes a failure at the head of a pipe count.
-shell.prefix(f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+# A prefix replaces Snakemake's own, which makes a failure at the head of a pipe count. It also names the experiment file: as a
+# parameter of the rules the name would make another experiment that shares data and models with this one repeat their jobs.
+shell.prefix(
+    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH;"
+    f" export EXPERIMENT={shlex.quote(EXPERIMENT_FILE)}; "
+)
 
 
 def one_of(names):

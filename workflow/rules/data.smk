@@ -14,7 +14,7 @@ rule problems:
         settings=lambda wildcards: f"{settings(EXPERIMENT.data.sources[wildcards.source])}-{EXPERIMENT.seed}",
         code=code_fingerprint("sbd.steps.problems"),
     shell:
-        "python -m sbd problems --experiment {EXPERIMENT_FILE:q} --source {wildcards.source} --data {params.data:q}"
+        'python -m sbd problems --experiment "$EXPERIMENT" --source {wildcards.source} --data {params.data:q}'
         " 2>&1 | tee {log}"
 
 
@@ -36,4 +36,4 @@ rule prepare:
         settings=f"{settings(EXPERIMENT.tokenizer, EXPERIMENT.data)}-{EXPERIMENT.seed}",
         code=code_fingerprint("sbd.steps.prepare"),
     shell:
-        "python -m sbd prepare --experiment {EXPERIMENT_FILE:q} 2>&1 | tee {log}"
+        'python -m sbd prepare --experiment "$EXPERIMENT" 2>&1 | tee {log}'

@@ -20,7 +20,7 @@ rule evaluate:
         ),
         code=code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment {EXPERIMENT_FILE:q}"
+        'OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$EXPERIMENT"'
         " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
         " --benchmark {wildcards.benchmark} --threads {threads} 2>&1 | tee {log}"
 
@@ -39,7 +39,7 @@ rule masked_loss:
         settings=fingerprint(EXPERIMENT.figures.matp_loss),
         code=code_fingerprint("sbd.steps.masked_loss"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd masked-loss --experiment {EXPERIMENT_FILE:q}"
+        'OMP_NUM_THREADS={threads} python -m sbd masked-loss --experiment "$EXPERIMENT"'
         " --model {wildcards.model} --run {wildcards.run} --threads {threads} 2>&1 | tee {log}"
 
 
@@ -60,7 +60,7 @@ rule collect:
         settings=fingerprint(EXPERIMENT.figures, EXPERIMENT.table1, EXPERIMENT.pareto),
         code=code_fingerprint("sbd.steps.collect"),
     shell:
-        "python -m sbd collect --experiment {EXPERIMENT_FILE:q} 2>&1 | tee {log}"
+        'python -m sbd collect --experiment "$EXPERIMENT" 2>&1 | tee {log}'
 
 
 # For the rooflines. It takes all cores, so that nothing else runs while it measures one of them.

@@ -21,7 +21,7 @@ rule train:
         settings=lambda wildcards: settings(EXPERIMENT.models[wildcards.model], EXPERIMENT.runs[wildcards.run]),
         code=code_fingerprint("sbd.steps.train"),
     shell:
-        "OMP_NUM_THREADS={threads} python -m sbd train --experiment {EXPERIMENT_FILE:q}"
+        'OMP_NUM_THREADS={threads} python -m sbd train --experiment "$EXPERIMENT"'
         " --model {wildcards.model} --run {wildcards.run} --threads {threads} 2>&1 | tee {log}"
 
 
