@@ -92,6 +92,24 @@ def test_a_new_run_plans_its_own_jobs_only(project: Path) -> None:
     assert planned(project) == {"train": 2, "evaluate": 4, **PAPER}
 
 
+def test_an_experiment_that_shares_another_runs_only_what_is_new(project: Path) -> None:
+    more = {
+        "extends": "smoke.yaml",
+        "scale": "more",
+        "shares": "smoke",
+        "runs": {"sbd_2": {"repeats": "sbd", "data_seed": 2, "models": ["llama-tiny"]}},
+        "evaluations+": [{"runs": ["sbd_2"], "decoders": ["gamma_0.1"], "benchmarks": ["tiny_gsm"]}],
+    }
+    (project / "experiments/more.yaml").write_text(yaml.safe_dump(more))
+    drawn = {**PAPER, "masked_loss": 2, "machine": 1, "tables3_4": 1}
+    assert planned(project, experiment="more") == {"train": 1, "evaluate": 1, **drawn}
+    assert planned(project) == {}
+    done = snakemake(project, "results/more/tables/table1.csv", experiment="more")
+    assert done.returncode == 0, done.stdout
+    assert (project / "results/smoke/records/llama-tiny/sbd_2/gamma_0.1/tiny_gsm/record.json").is_file()
+    assert planned(project) == {}, "the other experiment does not notice"
+
+
 @pytest.mark.parametrize(
     ("changes", "jobs"),
     [

@@ -39,7 +39,7 @@ rule figures:
     conda:
         "../../environment.yml"
     params:
-        code=code_fingerprint(
+        code=lambda wildcards: code_fingerprint(
             "paper_figures.rebuild", *(f"paper_figures.{entry.module}" for entry in paper_index.ENTRIES)
         ),
     shell:
