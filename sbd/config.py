@@ -27,8 +27,8 @@ from pydantic import (
 
 from sbd import selection
 from sbd.errors import UserError
+from sbd.files import is_file_name
 from sbd.selection import Arm, Figures, Name, Strict
-from sbd.sources import is_file_name
 
 
 def _unlimited(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,3 +35,8 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically; NaN is refused since JSON has none."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def is_file_name(name: str) -> bool:
+    """Whether the name of a source can only be that of files, and not ``owner/name`` of the hub."""
+    return bool(re.search(r"\.(jsonl?|parquet|csv)$|^[./~]|[*?]", name)) or name.count("/") > 1

@@ -72,13 +72,15 @@ class Index:
         """Write to an ``.npz`` file."""
         counts = np.array([self.sizes, self.short]).reshape(2, -1)
         with replacing(path) as temporary:
-            np.savez(temporary, names=np.array(self.names, dtype=str), counts=counts, **self.tables)
+            tables: dict[str, Any] = {"names": np.array(self.names, dtype=str), "counts": counts, **self.tables}
+            np.savez(temporary, **tables)
 
     @staticmethod
     def load(path: str | Path) -> Index:
         """Read what ``save`` wrote."""
         with np.load(path) as kept:
-            return Index(kept["names"].tolist(), *kept["counts"].tolist(), kept)
+            sizes, short = kept["counts"].tolist()
+            return Index(kept["names"].tolist(), sizes, short, kept)
 
     def find(self, question: str, text: str) -> Hits:
         """Which problems stand in a document: its question as a whole, 13 words of theirs in its text."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from sbd.errors import UserError
+from sbd.files import is_file_name
 
 Row = dict[str, Any]
 SUFFIXES = (".jsonl", ".json", ".parquet")
-
-_FILE = re.compile(r"\.(jsonl?|parquet|csv)$|^[./~]|[*?]")
 
 
 @dataclass(frozen=True)
@@ -78,11 +76,6 @@ def open_rows(
     dataset, _, configuration = name.partition(":")
     hub = {"name": dataset, "configuration": configuration or None, "split": split, "revision": revision}
     return Rows(f"{name}, split {split} (hub)", {**hub, "commit": _commit(dataset, revision)})
-
-
-def is_file_name(name: str) -> bool:
-    """Whether a source's name can only be that of files."""
-    return bool(_FILE.search(name)) or name.count("/") > 1
 
 
 def check_columns(rows: Rows, wanted: Sequence[str]) -> None:

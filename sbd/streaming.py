@@ -155,7 +155,9 @@ def pool_of(workers: int) -> Iterator[Pool]:
         executor.shutdown(cancel_futures=True)
 
 
-def _run(pieces: Iterator[tuple[int, list[Row]]], job: tuple[Any, ...], pool: Pool, report: Callable[[], Any]) -> None:
+def _run(
+    pieces: Iterator[tuple[int, list[Row]]], job: tuple[Recipe, str, str, int], pool: Pool, report: Callable[[], Any]
+) -> None:
     """Never more pieces are in memory than two for each process."""
     waiting: set[Future[None]] = set()
     for number, rows in pieces:

@@ -10,9 +10,9 @@ from typing import Any
 from sbd import problems
 from sbd.config import Experiment, SourceConfig
 from sbd.errors import UserError
-from sbd.files import write_text
+from sbd.files import is_file_name, write_text
 from sbd.problems import gsm8k
-from sbd.sources import Rows, check_columns, is_file_name, open_rows
+from sbd.sources import Rows, check_columns, open_rows
 
 Problem = dict[str, Any]
 
