@@ -53,7 +53,7 @@ def build(
                 labels = [
                     name,
                     model_label(experiment, model),
-                    benchmark_label(experiment, benchmark, counts[benchmark]),
+                    benchmark_label(experiment, benchmark, int(counts[benchmark])),
                 ]
                 padding = [ABSENT] * (width - len(cells))
                 lines.append([*labels, *cells, *padding, spread if len(values) > 1 else ABSENT])

@@ -678,8 +678,8 @@ def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
         if value is None:
             merged.pop(key, None)
             continue
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _overlay(base[key], value) if both else value
+        below = base.get(key)
+        merged[key] = _overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return merged
 
 
