@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -25,7 +26,7 @@ def build(
     pairs = [experiment.seeds_of(c.arm.run, c.baseline.run) for c in chosen.comparisons]
     width = max(map(len, pairs))
     asked = set(experiment.jobs())
-    counts = records.groupby("benchmark")["n"].first()
+    counts: dict[Any, Any] = records.groupby("benchmark")["n"].first().to_dict()
     numbers, lines = [], []
     for comparison, seeds in zip(chosen.comparisons, pairs, strict=True):
         arm, baseline = comparison.arm, comparison.baseline
@@ -53,7 +54,7 @@ def build(
                 labels = [
                     name,
                     model_label(experiment, model),
-                    benchmark_label(experiment, benchmark, int(counts[benchmark])),
+                    benchmark_label(experiment, benchmark, counts[benchmark]),
                 ]
                 padding = [ABSENT] * (width - len(cells))
                 lines.append([*labels, *cells, *padding, spread if len(values) > 1 else ABSENT])
