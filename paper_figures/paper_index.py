@@ -139,8 +139,16 @@ def page(scale: str) -> str:
         inputs = ", ".join(f"`{collected(file, folder)}`" for _, file in entry.inputs)
         name = f"not in the paper: {entry.paper}" if entry.category == OWN else entry.paper
         lines.append(f"| {name} | {files} | {inputs} |")
+    # Measured on the machine itself, for an experiment with the key `speed`.
+    timed = Path("results", "tiny")
+    files = ", ".join(f"`{placed(name, timed)}`" for name in (*_figure("decoding_speed"), *_table("decoding_speed")))
+    lines.append(
+        f"| not in the paper: decoders in seconds | {files} | `{timed}/speed/*/sbd.csv` by `python -m sbd speed` |"
+    )
     lines += ["", "## Commands", "```"]
     lines += [entry.command(experiment, folder, folder) for entry in ENTRIES]
+    decoding_speed = f"python -m paper_figures.decoding_speed --experiment experiments/tiny.yaml --output {timed}"
+    lines.append(f"{decoding_speed} --speed {timed}/speed/*/sbd.csv")
     return "\n".join([*lines, "```", ""])
 
 
