@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     # Outside the handlers, where the failed step and its progress bar are gone: this is the last line.
     # Of ranks that fail alike the first speaks; it ends the others while they wait.
     if int(os.environ.get("RANK", 0)):
+        if status == STOPPED:
+            return status  # all of them were; the first says so
         time.sleep(3)
     print(f"sbd {options.verb}: {message}", file=sys.stderr)
     return status

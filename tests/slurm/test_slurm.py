@@ -86,10 +86,9 @@ def wait_for(condition, process: subprocess.Popen, seconds: float = 900) -> None
 
 def test_the_experiment_runs_to_its_end_and_asks_for_what_it_needs(cluster, project: Path) -> None:
     command, environ = driver(cluster, "--verbose", "all")
-    done = subprocess.run(
-        command, cwd=project, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    assert done.returncode == 0, done.stdout
+    with driving(command, project, environ) as running:
+        output, _ = running.communicate(timeout=3600)
+    assert running.returncode == 0, output
     experiment = load_experiment(project / "experiments/slurm.yaml")
     summaries = {
         run: project / experiment.run_folder("llama-tiny", run) / "checkpoint/training.json"
@@ -98,7 +97,7 @@ def test_the_experiment_runs_to_its_end_and_asks_for_what_it_needs(cluster, proj
     assert json.loads(summaries["pretrain"].read_text())["processes"] == 2
     assert json.loads(summaries["sbd"].read_text())["processes"] == 1
     assert (project / "results/slurm/tables/table1.csv").stat().st_size > 0
-    calls = [line for line in done.stdout.splitlines() if "sbatch call" in line and "rule_train" in line]
+    calls = [line for line in output.splitlines() if "sbatch call" in line and "rule_train" in line]
     asked = [re.search(r"--gpus=(\S+)", call) for call in calls]
     assert sorted(match[1] for match in asked if match) == ["fake:1", "fake:1", "fake:2"]
     for call in calls:
