@@ -1,4 +1,7 @@
-"""A real Slurm of one node with two GPU gres, where it is installed and we may start it."""
+"""A real Slurm of one node with two GPU gres, where it is installed, we may start it, and it is asked for.
+
+It is asked for with SBD_TEST_SLURM=1: it takes many minutes, and its configuration is linked from /etc/slurm meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ NEEDED = ("sbatch", "slurmctld", "slurmd", "munged")
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment in which Slurm's commands reach the cluster."""
+    if os.environ.get("SBD_TEST_SLURM") != "1":
+        pytest.skip("starts a Slurm on this machine, for many minutes: SBD_TEST_SLURM=1 python -m pytest tests/slurm")
     missing = [name for name in NEEDED if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")]
     if missing:
         pytest.skip(f"no {' and '.join(missing)} here; apt-get install --no-install-recommends slurm-wlm munge")
