@@ -1,6 +1,6 @@
 """The benchmarks of the paper scale: gold answers score 100%, wrong ones 0%, on files with the published columns.
 
-GSM8K and HumanEval are tried in full where their files lie in SBD_DATA (or ../shared/data).
+GSM8K and HumanEval are tried in full where their files lie in the folder that SBD_DATA names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.test_evaluation import KEY, jsonl, scripted, tiny_stub
 
 ROOT = Path(__file__).parents[1]
 TASKS = ROOT / "experiments/tasks/paper"
-DATA = Path(os.environ.get("SBD_DATA", ROOT.parent / "shared/data"))
+DATA = Path(os.environ.get("SBD_DATA", "SBD_DATA"))
 THOUGHT = "Let me see. \\boxed{999} ```python\nno\n```\n</think>\n\n"
 Rows = list[dict[str, Any]]
 
