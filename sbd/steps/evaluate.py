@@ -27,7 +27,7 @@ def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchma
         experiment.decoder(decoder, benchmark),
         experiment.generated_folder(*job) if apart else experiment.record_folder(*job),
         Key(
-            scale=experiment.scale,
+            scale=experiment.work_scale,
             model=model,
             run=run_name,
             decoder=decoder,

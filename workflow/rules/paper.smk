@@ -15,7 +15,7 @@ for entry in paper_index.drawn(EXPERIMENT):
             "../../environment.yml"
         params:
             command=entry.command(EXPERIMENT_FILE, EXPERIMENT.folder, EXPERIMENT.folder),
-            settings=fingerprint(EXPERIMENT),
+            settings=fingerprint(EXPERIMENT) if entry.experiment else "",
             code=code_fingerprint(f"paper_figures.{entry.module}"),
         shell:
             "{params.command} 2>&1 | tee {log}"
