@@ -131,10 +131,7 @@ def test_the_code_of_a_stage_holds_all_that_python_loads_for_it() -> None:
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "sbd.evaluation.model" in loaded
-    assert loaded - code_of("sbd.steps.evaluate") - UNCOUNTED == {
-        "sbd.steps",
-        "sbd.sources",
-    }  # the second only by the configuration
+    assert loaded - code_of("sbd.steps.evaluate") - UNCOUNTED == {"sbd.steps"}
 
 
 def test_the_figures_of_the_reference_need_no_training(tmp_path: Path) -> None:
