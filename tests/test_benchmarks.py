@@ -306,17 +306,24 @@ def test_gsm8k_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any)
     rows = [json.loads(line) for line in (DATA / "gsm8k_test.jsonl").read_text().splitlines()]
     numbers = [row["answer"].split("#### ")[1] for row in rows]
     say = "The final answer is {}" if task == "gsm8k" else "The answer is {}."
-    for texts, score in (
-        ([say.format(number) for number in numbers], 100.0),
-        ([say.format(number + "1") for number in numbers], 0.0),
-    ):
-        monkeypatch.setattr(chatty, "decode", lambda ids, texts=texts: texts[ids[0]])
-        monkeypatch.setitem(vars(sbd), "generate", scripted({n: [n, chatty.eos_token_id] for n in range(len(rows))}))
-        made = evaluation.evaluate(
-            (tiny_stub(chatty, 10**6), chatty), TASKS / f"{task}.yaml", jsonl(tmp_path / "test.jsonl", rows),
-            sbd.Autoregressive(), tmp_path / "out", KEY, batch_size=64, prompt="chat" if task == "gsm8k" else "text",
-        )  # fmt: skip
-        assert (made.n, made.score) == (1319, score)
+    texts = [say.format(number) for number in numbers]
+    monkeypatch.setattr(chatty, "decode", lambda ids: texts[ids[0]])
+    monkeypatch.setitem(vars(sbd), "generate", scripted({n: [n, chatty.eos_token_id] for n in range(len(rows))}))
+    data, out = jsonl(tmp_path / "test.jsonl", rows), tmp_path / "out"
+    made = evaluation.evaluate(
+        (tiny_stub(chatty, 10**6), chatty),
+        TASKS / f"{task}.yaml",
+        data,
+        sbd.Autoregressive(),
+        out,
+        KEY,
+        batch_size=64,
+        prompt="chat" if task == "gsm8k" else "text",
+    )
+    assert (made.n, made.score) == (1319, 100.0)
+    lines = evaluation.read_generations(out / "generations.jsonl")
+    jsonl(out / "generations.jsonl", [{**line, "text": line["text"].rstrip(".") + "1"} for line in lines])
+    assert evaluation.rescore(out, TASKS / f"{task}.yaml", data).score == 0.0
 
 
 @pytest.mark.slow

@@ -258,6 +258,7 @@ def _run_task(lm: LM, task: Task, limit: int | None, score: bool, chat: bool = F
 def _scored(task: Task, lines: list[dict[str, Any]], limit: int | None) -> list[dict[str, Any]]:
     """The lines with ``correct`` and, for code, ``outcome``, by replaying their texts through the task."""
     metric = _metric(task)[0].split(",")[0]
+    task.set_config(key="num_fewshot", value=0)  # the prompts were asked long ago; making them again takes minutes
     samples = _run_task(Replay([line["text"] for line in lines]), task, limit, score=True)
     scored = []
     for line, sample in zip(lines, samples, strict=True):
