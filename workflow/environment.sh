@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# make puts .venv in front: a Python that is about to be deleted cannot make its successor.
+PATH=${PATH//"$PWD/.venv/bin:"/}
+
 python=${PYTHON:-python3}
 fail() {
     echo "make: error: $*" >&2
