@@ -58,6 +58,8 @@ def run(
             max_new_tokens=config.max_new_tokens,
             limit=limit,
             batch_size=config.batch_size,
+            prompt=config.prompt,
+            thinking=config.thinking,
         )
         return [line["correct"] for line in read_generations(place / GENERATIONS_NAME)], record
 
