@@ -106,7 +106,8 @@ def reference_set_block(model, prompt, k, gamma, most, end_tokens=(), first_toke
             rows = {i: logits[len(clean) + i] for i in range(k)}
             if first_token == "next_token" and first:
                 rows[0] = logits[len(clean) - 1]
-            chosen = entropy_bound({i: entropy_of(rows[i]) for i in range(k) if block[i] == MASK}, gamma)
+            ended = next((i for i in range(k) if block[i] in end_tokens), k)  # what is behind it is not asked for
+            chosen = entropy_bound({i: entropy_of(rows[i]) for i in range(ended) if block[i] == MASK}, gamma)
             if first_token == "next_token" and first:
                 chosen = {*chosen, 0}
             first = False

@@ -84,6 +84,11 @@ class Rows:
         """Tokens [batch, n] for absolute positions [batch, n]."""
         return self.request.sampling.choose(logits, self.samples, positions - self.start[:, None])
 
+    def behind_end(self, tokens: Tensor) -> Tensor:
+        """Which of ``tokens`` [batch, n] of neighbouring positions have an end token somewhere before them."""
+        is_end = (tokens[..., None] == self.end_tokens).any(-1)
+        return is_end.cumsum(1) > is_end.long()
+
     def reveal(self, positions: Tensor, tokens: Tensor, reveal: Tensor, entropies: Tensor | None = None) -> None:
         """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True."""
         self.sequence.scatter_(1, positions, torch.where(reveal, tokens, self.sequence.gather(1, positions)))

@@ -8,6 +8,9 @@ Slot = position, so the finished previous block and the new masks lie side by si
 
 A row that refines has no finished block to commit and its block starts at its length. All rows of a pass are as wide as
 the widest: 2k while some row commits, k otherwise; what lies behind a shorter row is junk that nobody attends to.
+
+The paper does not say what happens behind an end token within a block. Here such a slot stays a mask once the end token
+is revealed.
 """
 
 from __future__ import annotations
@@ -65,11 +68,14 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             logits[:, :1] = torch.where(fresh[:, None, None], ahead, logits[:, :1])
 
         positions = block[:, None] + column
-        masked = (rows.sequence.gather(1, positions) == mask_token) & (column < size[:, None]) & ~rows.done[:, None]
+        filled = rows.sequence.gather(1, positions)
+        masked = (filled == mask_token) & (column < size[:, None]) & ~rows.done[:, None]
         if not fused:
             masked &= ~committing[:, None]
-        reveal = settings.sampler(logits, masked) & masked
-        stuck = (masked.any(1) & ~reveal.any(1)).any()
+        # What stands behind a revealed end token is no part of the text: no pass is spent on it.
+        open_slots = masked & ~rows.behind_end(filled)
+        reveal = settings.sampler(logits, open_slots) & open_slots
+        stuck = (open_slots.any(1) & ~reveal.any(1)).any()
         if ahead is not None:
             decide = fresh if fused else fresh & ~committing
             reveal[:, 0] |= masked[:, 0] & decide
