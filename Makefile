@@ -1,12 +1,13 @@
 # make          the replication on this machine: models, table, figure and report of experiments/tiny.yaml
 # make test     all tests, with lint, format and types
 # make paper-tiny  the whole paper at the tiny scale: all ablations, tables and figures; goes on from the results of `make`
+# make tiny-long  the main comparison with four times the fine-tuning; goes on from the results of `make`
 # make figures  draw all tables and figures of results/reference again, into results/rebuilt; trains nothing
 # make smoke    the same workflow in a few minutes; its numbers mean nothing
 # make gsm8k    the same workflow on GSM8K; DATA=FOLDER holds gsm8k_train.jsonl and gsm8k_test.jsonl
 # make reference  copy the results of `make` (SCALES="tiny gsm8k") to results/reference and show them in README.md
 # make lock     choose the newest versions that pyproject.toml allows and write requirements.lock
-# make clean    delete the results of tiny, paper-tiny and smoke
+# make clean    delete the results of tiny, tiny-long, paper-tiny and smoke
 # PYTHON=python3.12 chooses the Python that .venv is made with, CORES=4 how many cores the workflow uses.
 
 PYTHON ?= python3
@@ -36,7 +37,7 @@ define replicate
 	@echo "Report: results/$(1)/report.html (one file, opens in a browser without a network)"
 endef
 
-.PHONY: tiny paper-tiny figures smoke gsm8k test lint lock reference clean
+.PHONY: tiny paper-tiny tiny-long figures smoke gsm8k test lint lock reference clean
 .DEFAULT_GOAL := tiny
 
 tiny: $(ENVIRONMENT)
@@ -44,6 +45,9 @@ tiny: $(ENVIRONMENT)
 
 paper-tiny: $(ENVIRONMENT)
 	$(call replicate,paper-tiny)
+
+tiny-long: $(ENVIRONMENT)
+	$(call replicate,tiny-long)
 
 figures: $(ENVIRONMENT)
 	$(SNAKEMAKE) figures
@@ -64,7 +68,7 @@ lint: $(ENVIRONMENT)
 	basedpyright
 
 reference: $(ENVIRONMENT)
-	python workflow/reference.py $(SCALES)
+	python -m workflow.reference $(SCALES)
 
 $(ENVIRONMENT): requirements.lock
 	@workflow/environment.sh
@@ -74,4 +78,4 @@ lock:
 		| $(PYTHON) workflow/write_lock.py requirements.lock
 
 clean:
-	rm -rf results/tiny results/smoke results/paper-tiny results/rebuilt
+	rm -rf results/tiny results/tiny-long results/paper-tiny results/smoke results/rebuilt

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -91,9 +92,24 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
         "tables/table1.md": "| the table |\n",
         "tables/losses.md": "| the losses |\n",
         "figures/pareto.png": "p",
+    }
+    # One evaluation of one training of the experiment, whose records and models may lie at another scale.
+    jobs, trainings = [("m", "r", "d", "b")], [("m", "r")]
+    experiment = SimpleNamespace(
+        jobs=lambda: jobs,
+        trainings=lambda: trainings,
+        record_folder=lambda *job: Path("results/other/records", *job),
+        run_folder=lambda *job: Path("results/other/models", *job),
+    )
+    monkeypatch.setitem(reference["main"].__globals__, "load_experiment", lambda path: experiment)
+    others = {
         "records/m/r/d/b/record.json": json.dumps({"provenance": made, "seconds": 90.0}),
         "models/m/r/checkpoint/training.json": json.dumps({"precision": "no", "seconds_this_session": 150.0}),
+        "records/m/r/d/more/record.json": "{}",
     }
+    for name, text in others.items():
+        Path("results/other", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("results/other", name).write_text(text)
     for name, text in files.items():
         Path("results/tiny", name).parent.mkdir(parents=True, exist_ok=True)
         Path("results/tiny", name).write_text(text)

@@ -1,7 +1,7 @@
 """Keep the small results of a run as those we stand behind, and show them in README.md.
 
-``python workflow/reference.py tiny`` (or ``make reference``) copies tables, figures and CSV files of results/tiny to
-results/reference/tiny with what made them, and puts tables and figure between the markers of README.md.
+``python -m workflow.reference tiny`` (or ``make reference``) copies tables, figures and CSV files of experiments/tiny.yaml
+to results/reference/tiny with what made them, and puts tables and figure between the markers of README.md.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sbd.config import Experiment, load_experiment
+
 README = Path("README.md")
 
 
 def copy(scale: str) -> Path:
-    """Copy the small results of ``scale``; returns the folder they are in now."""
+    """Copy the small results of ``experiments/SCALE.yaml``; returns the folder they are in now."""
+    experiment = load_experiment(Path("experiments") / f"{scale}.yaml")
     source, target = Path("results") / scale, Path("results/reference") / scale
     files = [*sorted(source.glob("*.csv")), *sorted(source.glob("tables/*")), *sorted(source.glob("figures/*"))]
     if not (source / "records.csv").is_file() or len(files) < 3:
@@ -27,14 +30,14 @@ def copy(scale: str) -> Path:
         place = target / file.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, place)
-    (target / "provenance.json").write_text(json.dumps(provenance(source), indent=2) + "\n", encoding="utf-8")
+    (target / "provenance.json").write_text(json.dumps(provenance(experiment), indent=2) + "\n", encoding="utf-8")
     return target
 
 
-def provenance(source: Path) -> dict[str, Any]:
-    """What made the records, and how long the trainings and evaluations of ``source`` took, in seconds."""
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("record.json"))]
-    trainings = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("training.json"))]
+def provenance(experiment: Experiment) -> dict[str, Any]:
+    """What made the records, and how many seconds the trainings and evaluations of ``experiment`` took."""
+    records = [read(experiment.record_folder(*job) / "record.json") for job in experiment.jobs()]
+    trainings = [read(experiment.run_folder(*job) / "checkpoint/training.json") for job in experiment.trainings()]
     shared = records[0]["provenance"]
     revisions = sorted({record["provenance"]["git_revision"] for record in records})
     return {
@@ -49,12 +52,17 @@ def provenance(source: Path) -> dict[str, Any]:
     }
 
 
+def read(file: Path) -> Any:
+    """The JSON in a file."""
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 def shown(text: str, scale: str, folder: Path) -> str:
     """``text`` with the table and figure of ``scale`` between its markers; nothing is changed without markers."""
     table, losses = (
         (folder / f"tables/{name}.md").read_text(encoding="utf-8").strip() for name in ("table1", "losses")
     )
-    made = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+    made = read(folder / "provenance.json")
     source = (
         f"Revision {made['git_revisions'][0][:10]}, {made['device']}, torch {made['packages']['torch']}, precision of "
         f"training {'float32' if made['training_precision'] == 'no' else made['training_precision']}; "
