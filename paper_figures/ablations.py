@@ -16,7 +16,8 @@ from matplotlib.lines import Line2D
 
 from paper_figures import command, inputs, style, tables
 from paper_figures.labels import ABSENT, TIMES, benchmark_label, model_label, run_label, sampling_label
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 from sbd.selection import Ablations, Arm
 
 

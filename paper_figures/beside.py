@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from paper_figures import command, inputs, style
 from paper_figures.labels import benchmark_label, model_label
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 
 REPORTED_NAMES = {"humaneval": "HumanEval", "gsm8k": "GSM8K"}
 WIDTH = 2

@@ -22,7 +22,8 @@ import pandas as pd
 from paper_figures import command, inputs, tables
 from paper_figures.labels import model_label
 from sbd import roofline
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 from sbd.selection import Arm, Figures
 from sbd.statistics import Interval
 

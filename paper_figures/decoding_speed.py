@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 
 from paper_figures import command, inputs, style, tables
 from paper_figures.labels import ABSENT, mathtext, model_label, sampling_label
-from sbd.config import Arm, Experiment, load_experiment
+from sbd.config import Arm, Experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 
 TEXT = ["model", "run", "decoder", "device", "dtype", "torch", "clock"]
 EMPTY = ["share_outside_model", "gain_predicted", "queries_per_pass", "ms_pass_k", "ms_pass_2k", "block_size"]

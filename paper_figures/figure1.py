@@ -17,7 +17,8 @@ from matplotlib.lines import Line2D
 from paper_figures import command, inputs, pareto, style
 from paper_figures.curves import star_look
 from paper_figures.labels import TIMES, benchmark_label, model_label
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 from sbd.selection import Arm
 
 REPORTED_NAMES = {"llama-3.1-8b": "Llama-3.1 8B", "qwen-3-8b": "Qwen-3 8B"}

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from paper_figures import command, inputs, style
 from paper_figures.labels import model_label, run_label
 from sbd import columns
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.selection import Figure4
 
 WINDOWS = 40

@@ -15,8 +15,9 @@ import pandas as pd
 from paper_figures import command, tables
 from paper_figures.labels import ABSENT, model_label, run_label
 from sbd import columns
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 
 
 def build(experiment: Experiment, losses: pd.DataFrame) -> tables.Layout:

@@ -20,7 +20,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from paper_figures import command, inputs, style
 from paper_figures.curves import Marks, curve, star, star_look
 from paper_figures.labels import benchmark_label, mathtext, model_label, number, run_label, strength
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 from sbd.selection import Arm
 
 

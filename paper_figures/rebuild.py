@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paper_figures import command, paper_index
-from sbd.config import load_experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 
 
 def rebuild(experiment_file: Path, source: Path, target: Path) -> tuple[list[Path], list[str]]:

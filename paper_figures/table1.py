@@ -13,7 +13,8 @@ import pandas as pd
 
 from paper_figures import command, inputs, tables
 from paper_figures.labels import ABSENT, TIMES, benchmark_label, model_label, run_label, sampling_label
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 
 
 def build(

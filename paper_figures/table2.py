@@ -13,7 +13,8 @@ import pandas as pd
 
 from paper_figures import command, inputs, tables
 from paper_figures.labels import ABSENT, benchmark_label, model_label, run_label
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 from sbd.selection import Arm, Table2
 
 

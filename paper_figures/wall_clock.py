@@ -21,8 +21,9 @@ from paper_figures import command, inputs, pareto, style
 from paper_figures.curves import Marks, curve
 from paper_figures.labels import benchmark_label, model_label, number, strength
 from sbd import roofline
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.roofline import Hardware, Roofline
 from sbd.selection import Arm
 

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sbd.config import Experiment, SpeedConfig, load_experiment
+from sbd.config import Experiment, SpeedConfig
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.interruption import STOPPED, Stopped, StopRequest
 
 _DTYPES = ("auto", "float32", "bfloat16")

@@ -1,6 +1,6 @@
-"""The schema of an experiment file: models, runs, decoders and benchmarks, checked before anything runs.
+"""The schema of an experiment: models, runs, decoders and benchmarks, checked before anything runs.
 
-An error names the key and what is allowed. Nothing here imports torch, so that a workflow may read it in a moment.
+Nothing here imports torch, so that a workflow may read it in a moment.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     model_validator,
 )
 
 from sbd import selection
-from sbd.errors import UserError
 from sbd.files import is_file_name
 from sbd.selection import Arm, Figures, Name, Strict
 
@@ -592,123 +589,6 @@ _CHANGES_NOTHING = (
 def settings_of(part: BaseModel) -> dict[str, Any]:
     """What a result depends on: a part of the experiment without what only names it or cannot change a result."""
     return part.model_dump(mode="json", exclude={"repeats", *_CHANGES_NOTHING})
-
-
-def load_experiment(path: str | Path) -> Experiment:
-    """Read and check an experiment file.
-
-    ``extends: other.yaml`` in it overlays its keys on another file's; a key with the value null is left out, and a list
-    under a key with a plus (``evaluations+``) is added to the other file's. An entry of models, runs, decoders or
-    benchmarks that has ``like: NAME`` is the entry NAME with its own keys over it.
-    """
-    path = Path(path)
-    raw = _read_yaml(path)
-    for kind in ("models", "runs", "decoders", "benchmarks"):
-        if isinstance(entries := raw.get(kind), dict):
-            raw[kind] = {name: _resolved(entries, name, f"{path}: {kind}") for name in entries}
-    try:
-        experiment = Experiment.model_validate(raw)
-    except ValidationError as error:
-        raise UserError(f"{path}: {'; '.join(_explain(item, raw) for item in error.errors())}") from None
-    if experiment.shares is not None:
-        _check_shared(experiment, path)
-    return experiment
-
-
-def _resolved(entries: dict[str, Any], name: str, where: str, below: tuple[str, ...] = ()) -> Any:
-    """An entry with what it is ``like`` (or ``repeats``) filled in; labels are not taken over."""
-    entry = entries[name]
-    key = next((key for key in ("like", "repeats") if isinstance(entry, dict) and entry.get(key) is not None), None)
-    if key is None:
-        return entry
-    other = entry[key]
-    if other not in entries:
-        raise UserError(f"{where}.{name}.{key}: unknown name {other!r}; known are {', '.join(sorted(entries))}")
-    if other in (name, *below):
-        raise UserError(f"{where}.{name}.{key}: the entries form a circle through {other!r}")
-    base = _resolved(entries, other, where, (name, *below))
-    inherited = {k: v for k, v in base.items() if k not in ("label", "repeats")} if isinstance(base, dict) else {}
-    return _overlay(inherited, {k: v for k, v in entry.items() if k != "like"})
-
-
-def _check_shared(experiment: Experiment, path: Path) -> None:
-    """What both experiments have must be the same in both, since it is one file on disk."""
-    file = path.with_name(f"{experiment.shares}.yaml")
-    if experiment.shares == experiment.scale:
-        raise UserError(f"{path}: shares: {experiment.scale!r} is its own scale; leave it out")
-    other = load_experiment(file)
-    if other.shares is not None or other.scale != experiment.shares:
-        raise UserError(f"{path}: shares: {file} has results of its own at the scale {other.scale!r} or shares others")
-    for part in ("seed", "tokenizer", "data"):
-        if getattr(experiment, part) != getattr(other, part):
-            raise UserError(f"{path}: {part} differs from {file}, whose results it shares; make it the same")
-    for kind in ("models", "runs", "decoders", "benchmarks"):
-        ours, theirs = getattr(experiment, kind), getattr(other, kind)
-        for name in ours.keys() & theirs.keys():
-            if settings_of(ours[name]) != settings_of(theirs[name]):
-                raise UserError(
-                    f"{path}: {kind}.{name} differs from the one in {file}, whose results it shares; "
-                    "make it the same or give it another name"
-                )
-
-
-def _read_yaml(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    if path.resolve() in below:
-        raise UserError(f"{path}: `extends` leads back to the file itself; remove it")
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        near = ", ".join(sorted(str(p) for p in path.parent.glob("*.yaml"))) or "none"
-        raise UserError(f"no such experiment file: {path}; experiment files there: {near}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(raw, dict):
-        raise UserError(f"{path}: an experiment file is a mapping of keys; this one is not")
-    raw.pop("x-defaults", None)
-    parent = raw.pop("extends", None)
-    return _overlay(_read_yaml(path.parent / parent, (*below, path.resolve())), raw) if parent else raw
-
-
-def _overlay(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in top.items():
-        if key.endswith("+") and isinstance(value, list) and isinstance(base.get(key[:-1]), list):
-            merged[key[:-1]] = [*base[key[:-1]], *value]
-            continue
-        if value is None:
-            merged.pop(key, None)
-            continue
-        below = base.get(key)
-        merged[key] = _overlay(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _explain(item: Any, raw: dict[str, Any]) -> str:
-    where = ".".join(str(part) for part in item["loc"])
-    message = re.sub(r"^Value error, ", "", item["msg"])
-    if item["type"] == "extra_forbidden":
-        message = f"unknown key; allowed are {', '.join(_allowed_keys(item['loc']))}"
-    elif item["type"] == "missing":
-        message = "this key is missing"
-    elif "input" in item and not isinstance(item["input"], dict | list):
-        message += f" (got {item['input']!r})"
-    return f"{where}: {message}" if where else message
-
-
-def _allowed_keys(location: tuple[Any, ...]) -> list[str]:
-    """The fields of the model that a path of keys leads to, less its last key."""
-    from typing import get_args
-
-    current: Any = Experiment
-    for part in location[:-1]:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            current = current.model_fields[part].annotation if part in current.model_fields else current
-        else:
-            arguments = [a for a in get_args(current) if a is not type(None)]
-            current = arguments[-1] if arguments else current
-        while not isinstance(current, type) and type(None) in get_args(current):
-            current = next(a for a in get_args(current) if a is not type(None))
-    return sorted(current.model_fields) if isinstance(current, type) and issubclass(current, BaseModel) else []
 
 
 def fingerprint(*values: Any) -> str:

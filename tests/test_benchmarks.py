@@ -21,11 +21,12 @@ import yaml
 import sbd
 from sbd import conversations, evaluation
 from sbd.cli import main
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
 from sbd.data import encode_prompt
 from sbd.errors import UserError
 from sbd.evaluation import code
 from sbd.evaluation.task_files import load_task, read
+from sbd.experiment_files import load_experiment
 from sbd.sandbox import run_program
 from sbd.steps import problems
 from tests.test_evaluation import KEY, jsonl, scripted, tiny_stub

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from sbd.cli import main
-from sbd.config import load_experiment
+from sbd.experiment_files import load_experiment
 
 ROOT = Path(__file__).parents[1]
 SHAPE = {

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sbd.config import Experiment, fingerprint, load_experiment
+from sbd.config import Experiment, fingerprint
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 

@@ -13,8 +13,9 @@ import yaml
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from sbd.cli import main
-from sbd.config import HardwareConfig, load_experiment
+from sbd.config import HardwareConfig
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.planning import (
     GIB,
     USABLE,

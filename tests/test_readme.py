@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from sbd.cli import _parser
-from sbd.config import load_experiment, settings_of
+from sbd.config import settings_of
+from sbd.experiment_files import load_experiment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
 
 from sbd.cli import main
-from sbd.config import load_experiment
 from sbd.data import PackedRows
+from sbd.experiment_files import load_experiment
 
 ROOT = Path(__file__).parents[1]
 SIZES: dict[str, Any] = {

@@ -18,9 +18,9 @@ from pyarrow import parquet
 
 from sbd import conversations, overlap, streaming
 from sbd.cli import main
-from sbd.config import load_experiment
 from sbd.data import PackedRows, encode_prompt
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.steps import prepare, streams
 from tests.test_cli import EXPERIMENT
 

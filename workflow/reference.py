@@ -1,7 +1,8 @@
 """Keep the small results of a run as those we stand behind, and show them in README.md.
 
-``python -m workflow.reference tiny`` (or ``make reference``) copies tables, figures and CSV files of experiments/tiny.yaml
-to results/reference/tiny with what made them, and puts tables and figure between the markers of README.md.
+``python -m workflow.reference tiny`` (or ``make reference``) copies tables, figures and CSV files of
+experiments/tiny.yaml to results/reference/tiny with what made them, and puts tables and figure between the markers of
+README.md.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 
 README = Path("README.md")
 

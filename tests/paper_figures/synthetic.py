@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from paper_figures.labels import strength
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 
 TINY = Path(__file__).with_name("experiment.yaml")
 """Not experiments/tiny.yaml, which may change while these tests stay."""

@@ -9,7 +9,7 @@ from synthetic import paper_file, records
 from paper_figures import claims, inputs
 from paper_figures.claims import Cell, Quantity, verdict
 from sbd import columns, differences
-from sbd.config import load_experiment
+from sbd.experiment_files import load_experiment
 from sbd.statistics import Interval
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from paper_figures import decoding_speed, style
 from paper_figures.labels import ABSENT
-from sbd.config import load_experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 
 EXPERIMENT = Path(__file__).parents[2] / "experiments" / "tiny.yaml"
 

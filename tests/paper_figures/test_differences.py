@@ -10,8 +10,8 @@ from synthetic import paper_file
 
 from paper_figures import inputs
 from sbd import columns, differences
-from sbd.config import load_experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.records import write_csv
 from sbd.selection import Arm
 

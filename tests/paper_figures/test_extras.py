@@ -11,8 +11,9 @@ from synthetic import TINY, paper_file, records, tiny
 
 from paper_figures import ablations, inputs, matp_loss, seeds, style, wall_clock
 from sbd import columns, roofline
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.selection import Arm
 
 

@@ -10,8 +10,8 @@ import pytest
 from paper_figures import losses
 from paper_figures.labels import ABSENT
 from sbd import columns
-from sbd.config import load_experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 
 EXPERIMENT = Path(__file__).parents[2] / "experiments" / "tiny.yaml"
 ROWS = pd.DataFrame(

@@ -11,7 +11,8 @@ from synthetic import records
 
 from paper_figures import paper_index, rebuild
 from sbd import columns, differences, roofline
-from sbd.config import Experiment, load_experiment
+from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,8 +15,8 @@ from synthetic import paper_file, records
 
 from paper_figures import command, figure1, figure4, figure5, figures12_13, inputs, style, table2
 from sbd import columns
-from sbd.config import load_experiment
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.records import write_csv
 from sbd.steps.collect import training_losses
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from sbd.config import load_experiment
+from sbd.experiment_files import load_experiment
 from sbd.states import state_steps
 from tests.workflow.conftest import ROOT, copy_project
 

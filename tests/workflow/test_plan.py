@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paper_figures import paper_index
-from sbd.config import load_experiment
+from sbd.experiment_files import load_experiment
 from sbd.fingerprints import UNCOUNTED, code_of
 from tests.workflow.conftest import copy_project, environment, planned, snakemake
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from paper_figures import paper_index
-from sbd.config import load_experiment
+from sbd.experiment_files import load_experiment
 from sbd.states import state_steps
 from tests.workflow.conftest import ROOT, command, environment, planned, snakemake
 

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from paper_figures import paper_index
-from sbd.config import fingerprint, load_experiment, settings_of
+from sbd.config import fingerprint, settings_of
+from sbd.experiment_files import load_experiment
 from sbd.errors import UserError
 from sbd.fingerprints import code_fingerprint
 from sbd.planning import host_memory_mb, refuse_what_cannot_fit
