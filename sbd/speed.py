@@ -38,21 +38,13 @@ def predicted_gain(forwards_per_block: float, k: int, time_1: float, time_k: flo
     return k * time_1 / (time_2k + (forwards_per_block - 1) * time_k)
 
 
-def pass_seconds(
-    model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int | None = None, repeats: int = 9
-) -> float:
-    """Median seconds of one pass of ``width`` queries per row behind ``context`` tokens.
-
-    Its logits are those of ``head_rows`` queries per row: all by default, k of 2k in a pass that commits a block.
-    """
-    once = _one_pass(model, batch, width, context, width if head_rows is None else head_rows)
-    with torch.inference_mode():
-        return statistics.median([_seconds(once, model.device) for _ in range(repeats + 2)][2:])
-
-
 def _one_pass(
     model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int, execution: Execution = "eager"
 ) -> Callable[[], object]:
+    """A pass of ``width`` queries per row behind ``context`` tokens, and the logits of ``head_rows`` of them.
+
+    ``head_rows`` is k of 2k in a pass that commits a block.
+    """
     device = model.device
     with torch.inference_mode():
         fixed = None if execution == "eager" else FixedPasses(model, batch, context + width, execution)

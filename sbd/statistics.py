@@ -139,11 +139,6 @@ def ratio_of_sums(
     return _bootstrap(top, bottom, seed, resamples, confidence)
 
 
-def mean_of(values: Sequence[float], seed: int = 0, resamples: int = 10_000, confidence: float = 0.95) -> Interval:
-    """Mean over problems with a percentile bootstrap, for scores that are not 0 or 1."""
-    return ratio_of_sums(values, np.ones(len(values)).tolist(), seed, resamples, confidence)
-
-
 def _bootstrap(top: np.ndarray, bottom: np.ndarray, seed: int, resamples: int, confidence: float) -> Interval:
     """Of sum(top) / sum(bottom): problems are drawn with replacement."""
     drawn = _draws(len(top), seed, resamples)

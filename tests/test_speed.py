@@ -6,7 +6,7 @@ from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import measure, pass_seconds, predicted_gain, write_csv
+from sbd.speed import measure, predicted_gain, write_csv
 from tests.decoding_helpers import EOS, prompts, tiny_model
 
 
@@ -43,11 +43,6 @@ def test_rows_hold_what_was_decoded(tmp_path):
 def test_predicted_gain_is_equation_16():
     assert predicted_gain(4, 16, 1.0, 1.0, 1.0) == 4  # equal pass times: tokens per forward, k / l
     assert predicted_gain(4, 16, 2.0, 3.0, 5.0) == 16 * 2 / (5 + 3 * 3)
-
-
-def test_wider_passes_take_longer():
-    model = tiny_model()
-    assert pass_seconds(model, 4, 128, 8) > pass_seconds(model, 4, 1, 8)
 
 
 def test_bad_input():

@@ -114,8 +114,8 @@ def test_paired_difference_uses_the_pairing() -> None:
     assert math.isnan(statistics.paired_difference([0.5, 1.0], [1.0, 0.0]).p_value)
 
 
-def test_mean_and_units() -> None:
-    found = statistics.mean_of([0.0, 1.0, 1.0, 1.0] * 50, seed=2)
+def test_a_mean_and_units() -> None:
+    found = statistics.ratio_of_sums([0.0, 1.0, 1.0, 1.0] * 50, [1.0] * 200, seed=2)
     assert found.estimate == 0.75
     assert found.high - found.low == pytest.approx(2 * 1.96 * math.sqrt(0.75 * 0.25 / 200), rel=0.1)
     assert found.times(100).estimate == 75
