@@ -29,7 +29,7 @@ def mix(value: Tensor) -> Tensor:
 
 def keys(seed: int, samples: Tensor, positions: Tensor) -> Tensor:
     """One 32-bit key per (seed, sample, position): samples [batch] and positions [batch, n] give int64 [batch, n]."""
-    start = mix((samples + (seed & _MASK) * 0x9E3779B1) & _MASK)
+    start = mix((samples + ((seed & _MASK) * 0x9E3779B1 & _MASK)) & _MASK)
     start = mix(start ^ ((seed >> 32) & _MASK) ^ 0x5BD1E995)
     return mix((start[:, None] + positions * 0x2545F491) & _MASK)
 
@@ -42,12 +42,18 @@ def random_integers(seed: int, samples: Tensor, draws: Tensor, low: int, high: i
     return low + key * (high - low + 1) // 2**32
 
 
+def _uniform(bits: Tensor) -> Tensor:
+    """Numbers strictly between 0 and 1 from the upper 23 of 32 random bits, float32.
+
+    With 23 bits a half can be added exactly; with 24 the largest number would round to 1, and its noise be infinite.
+    """
+    return ((bits >> 9).to(torch.float32) + 0.5) * 2.0**-23
+
+
 def _gumbel(key: Tensor, vocabulary: int) -> Tensor:
-    """Standard Gumbel noise [rows, vocabulary] in float32 for keys [rows]."""
+    """Standard Gumbel noise [rows, vocabulary] in float32 for keys [rows]; always finite."""
     tokens = mix(torch.arange(vocabulary, device=key.device) + 0x1B873593)
-    bits = mix(key[:, None] ^ tokens)
-    uniform = ((bits >> 8).to(torch.float32) + 0.5) * 2.0**-24
-    return -torch.log(-torch.log(uniform))
+    return -torch.log(-torch.log(_uniform(mix(key[:, None] ^ tokens))))
 
 
 def _filter(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
