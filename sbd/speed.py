@@ -101,7 +101,7 @@ def measure(
                 runs["hf_prompt_lookup"] = _theirs(model, batches, max_new_tokens, eos_token_id, lookup)
         counts = {name: run() for name, run in runs.items()}  # also the warm-up
         context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
-        blocks = {_block(decoder) for decoder in contenders.values()} - {1}
+        blocks = {_block(decoder) for decoder in contenders.values() if not isinstance(decoder, Autoregressive)}
         shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
         passes = {shape: _one_pass(model, size, shape[0], context, shape[1], execution) for shape in sorted(shapes)}
         with torch.inference_mode():
@@ -178,7 +178,7 @@ def _row(
         "gain_predicted": "" if gain is None else round(gain, 4),
         "ms_pass_1": round(1e3 * times[1, 1], 4),
         "ms_pass_k": "" if decoder is None else round(1e3 * times[k, k], 4),
-        "ms_pass_2k": "" if decoder is None or k == 1 else round(1e3 * times[2 * k, k], 4),
+        "ms_pass_2k": "" if decoder is None or isinstance(decoder, Autoregressive) else round(1e3 * times[2 * k, k], 4),
         "block_size": "" if decoder is None else k,
         "device": device_name(model.device),
         "clock": clock,

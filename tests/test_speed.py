@@ -40,6 +40,14 @@ def test_rows_hold_what_was_decoded(tmp_path):
     assert [row["decoder"] for row in read] == [row["decoder"] for row in table]
 
 
+def test_a_block_of_one_is_measured_too():
+    decoders = {"one": SetBlock(1), "spec": SelfSpeculative(1), "ntp": Autoregressive()}
+    table = measure(tiny_model(), prompts([4]), decoders, [1], max_new_tokens=4, repeats=1, hugging_face=False)
+    assert [row["block_size"] for row in table] == [1, 1, 1, 1]
+    assert [row["ms_pass_2k"] != "" for row in table] == [False, True, True, False]
+    assert table[1]["gain_predicted"] > 0
+
+
 def test_predicted_gain_is_equation_16():
     assert predicted_gain(4, 16, 1.0, 1.0, 1.0) == 4  # equal pass times: tokens per forward, k / l
     assert predicted_gain(4, 16, 2.0, 3.0, 5.0) == 16 * 2 / (5 + 3 * 3)
