@@ -1,6 +1,7 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -8,6 +9,7 @@ from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBloc
 from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
 from sbd.errors import UserError
+from sbd.evaluation.decoders import make_decoder
 from sbd.samplers import EntropyBound
 from tests.decoding_helpers import (
     BOS,
@@ -370,8 +372,24 @@ def all_but_late(logits, masked):
     [
         ({"temperature": -1.0}, "temperature"),
         ({"temperature": math.nan}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"temperature": None}, "temperature"),
         ({"top_p": 0.0}, "top_p"),
+        ({"top_p": "0.5"}, "top_p"),
         ({"top_k": 0}, "top_k"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"seed": 0.5}, "seed"),
+        ({"cache_length": "long"}, "cache_length"),
+        ({"sample_ids": [0.5]}, "sample_ids"),
+        ({"sample_ids": 3}, "sample_ids"),
+        ({"eos_token_id": "2"}, "eos_token_id"),
+        ({"eos_token_id": [2.0]}, "eos_token_id"),
+        ({"input_ids": [1, 5, 6]}, "list of prompts.*entry 0 is of type int"),
+        ({"input_ids": [[1, 5], [1.0, 5.0]]}, "list of prompts.*entry 1 is of type list"),
+        ({"input_ids": "Mia"}, "list of prompts"),
+        ({"input_ids": ["Mia"]}, "list of prompts"),
+        ({"input_ids": {"input_ids": [[1, 5]]}}, "list of prompts"),
+        ({"input_ids": None}, "list of prompts"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"num_samples": 0}, "num_samples"),
         ({"sample_ids": [1, 2]}, "sample_ids"),
@@ -418,6 +436,8 @@ def test_bad_input_is_one_line_before_any_pass(options, words, monkeypatch):
         lambda: LongestPrefix(4, confidence="margin"),  # type: ignore[arg-type]
         lambda: SelfSpeculative(0),
         lambda: SelfSpeculative(4, 5),
+        lambda: SelfSpeculative(1, 2),
+        lambda: SelfSpeculative(4, 1.0),  # type: ignore[arg-type]
         lambda: SelfSpeculative(4, -1),
     ],
 )
@@ -425,6 +445,22 @@ def test_bad_settings_are_one_line(make):
     with pytest.raises(UserError) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_branches_are_two_where_the_block_has_as_many():
+    assert [SelfSpeculative(k).branches for k in (1, 2, 16)] == [1, 2, 2]
+    assert make_decoder({"kind": "self_speculative", "block_size": 1}) == SelfSpeculative(1, 1)
+    model, rows = tiny_model(), prompts(LENGTHS)
+    assert generate(model, rows, SelfSpeculative(1), 9).tokens == generate(model, rows, Autoregressive(), 9).tokens
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_token_ids_may_come_from_arrays(kind):
+    model, row = tiny_model(), [1, 5, 6]
+    expected = generate(model, [row, row[:2]], max_new_tokens=6, temperature=1.0, seed=3, sample_ids=[4, 5])
+    given = [kind(row), kind(row[:2])]
+    out = generate(model, given, max_new_tokens=6, temperature=np.float32(1.0), seed=3, sample_ids=kind([4, 5]))  # type: ignore[arg-type]
+    assert out.tokens == expected.tokens
 
 
 def test_a_sampler_that_stops_revealing_is_found():

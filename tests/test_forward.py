@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as Dynamic
 
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, flash, generate
 from sbd.decoding.engine import Engine
@@ -125,6 +126,13 @@ def test_models_that_are_changed_go_through_their_own_forward():
     adapted = tiny_model()
     adapted.model.layers[0].self_attn.q_proj = Adapter(32, 32)
     assert not is_supported(adapted)
+    # A linear layer of transformers itself, as its quantisers put it there, and one of torch that is not a plain one.
+    for swapped in (type("FP8Linear", (torch.nn.Linear,), {"__module__": "transformers.integrations"}), Dynamic):
+        for place in ("lm_head", "model.layers.1.mlp.up_proj", "model.layers.0.self_attn.o_proj"):
+            quantised = tiny_model()
+            old = quantised.get_submodule(place)
+            quantised.set_submodule(place, swapped(old.in_features, old.out_features, bias=False))
+            assert not is_supported(quantised)
     sliding = tiny_model("qwen3")
     sliding.config.layer_types = ["sliding_attention", "full_attention"]
     assert not is_supported(sliding)

@@ -15,7 +15,7 @@ def test_every_number_is_between_0_and_1_and_its_noise_is_finite() -> None:
     """All 2**23 numbers, in order, and the bit patterns of both ends with every lower bit."""
     numbers = randomness._uniform(torch.arange(2**23) << 9)
     assert (numbers[1:] > numbers[:-1]).all()
-    assert 0 < float(numbers[0])
+    assert float(numbers[0]) > 0
     assert float(numbers[-1]) < 1
     assert torch.isfinite(-torch.log(-torch.log(numbers))).all()
     ends = torch.cat([torch.arange(2**12), torch.arange(2**32 - 2**12, 2**32)])

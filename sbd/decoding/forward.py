@@ -23,10 +23,19 @@ _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 
 
 def is_supported(model: PreTrainedModel) -> bool:
-    """Whether the model is what ``DirectForward`` writes out: no subclass, adapter, hook or sliding window."""
+    """Whether the model is what ``DirectForward`` writes out: no subclass, adapter, hook or sliding window.
+
+    Its linear layers must be those of torch: quantised ones, of transformers too, hold weights that need their scales.
+    """
     if type(model) not in (LlamaForCausalLM, Qwen3ForCausalLM):
         return False
-    config = model.config
+    config, inner = model.config, model.model
+    linear = [model.lm_head]
+    for layer in inner.layers:
+        linear += [getattr(layer.self_attn, name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")]
+        linear += [getattr(layer.mlp, name) for name in ("gate_proj", "up_proj", "down_proj")]
+    if type(inner.embed_tokens) is not torch.nn.Embedding or any(type(part) is not torch.nn.Linear for part in linear):
+        return False
     full = all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or [])
     plain = all(
         type(module).__module__.startswith(("torch.nn.", "transformers."))

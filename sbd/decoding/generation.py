@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -61,8 +62,9 @@ def generate(
     trained for something else.
     """
     decoder = SetBlock() if decoder is None else decoder
-    if seed is None:
-        seed = int(torch.randint(2**31, ()).item()) if temperature > 0 else 0
+    sampling = Sampling(temperature, top_k, top_p, 0 if seed is None else seed)
+    if seed is None and sampling.temperature > 0:
+        sampling = replace(sampling, seed=int(torch.randint(2**31, ()).item()))
     fixed.check(model, execution)
     stream = None if on_text is None else TextStream(on_text, on_tokens, tokenizer)
     asked, forbidden = request.check(
@@ -72,7 +74,7 @@ def generate(
         max_new_tokens=max_new_tokens,
         eos_token_id=eos_token_id,
         attention_mask=attention_mask,
-        sampling=Sampling(temperature, top_k, top_p, seed),
+        sampling=sampling,
         num_samples=num_samples,
         sample_ids=sample_ids,
         stop=request.stop_test(stop, tokenizer),

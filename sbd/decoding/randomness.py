@@ -8,6 +8,7 @@ gives the text that autoregressive sampling gives with the same seed, and so tri
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -81,12 +82,14 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(f"temperature must be 0 (greedy) or a positive number, not {self.temperature}")
-        if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"top_k must be 1 or more (None for no limit), not {self.top_k}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UserError(f"top_p must be above 0 and at most 1 (None for no limit), not {self.top_p}")
+        if not isinstance(self.temperature, Real) or not 0 <= self.temperature < float("inf"):
+            raise UserError(f"temperature must be 0 (greedy) or a positive number, not {self.temperature!r}")
+        if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 1):
+            raise UserError(f"top_k must be an integer of 1 or more (None for no limit), not {self.top_k!r}")
+        if self.top_p is not None and (not isinstance(self.top_p, Real) or not 0 < self.top_p <= 1):
+            raise UserError(f"top_p must be above 0 and at most 1 (None for no limit), not {self.top_p!r}")
+        if not isinstance(self.seed, Integral):
+            raise UserError(f"seed must be an integer, not {self.seed!r}")
 
     def choose(self, logits: Tensor, samples: Tensor, positions: Tensor) -> Tensor:
         """Tokens [batch, n] from logits [batch, n, vocab]; ``positions`` [batch, n] count new tokens from 0."""

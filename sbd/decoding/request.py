@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 
 import torch
 from torch import Tensor
@@ -60,11 +61,15 @@ def check(
         raise UserError(f"max_new_tokens must be an integer of 1 or more, not {max_new_tokens!r}")
     if not isinstance(num_samples, int) or num_samples < 1:
         raise UserError(f"num_samples must be an integer of 1 or more, not {num_samples!r}")
+    if cache_length is not None and not isinstance(cache_length, int):
+        raise UserError(f"cache_length must be an integer (None for what is needed), not {cache_length!r}")
+    end_tokens = _end_tokens(eos_token_id)
     prompts, lengths = _prompts(input_ids, attention_mask, model)
-    numbers = range(len(lengths)) if sample_ids is None else sample_ids
+    numbers = list(range(len(lengths))) if sample_ids is None else _integers(sample_ids)
+    if numbers is None:
+        raise UserError(f"sample_ids must be a list of integers, one for each prompt, not {sample_ids!r}")
     if len(numbers) != len(lengths):
         raise UserError(f"sample_ids has {len(numbers)} entries for {len(lengths)} prompts; give one for each prompt")
-    end_tokens = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
     mask_token, forbidden = _forbidden(model, decoder, end_tokens)
     for number, prompt in enumerate(prompts.tolist()):
         if mask_token in prompt[: lengths[number]] and not isinstance(decoder, Autoregressive):
@@ -85,6 +90,21 @@ def check(
         record_entropy=record_entropy,
     )
     return request, forbidden
+
+
+def _integers(values: object) -> list[int] | None:
+    """The integers of a list, array or tensor of one dimension; None if it is none or holds anything else."""
+    try:
+        return [index(value) for value in values]  # type: ignore[attr-defined]
+    except TypeError:
+        return None
+
+
+def _end_tokens(eos_token_id: int | Sequence[int] | None) -> list[int]:
+    found = [] if eos_token_id is None else _integers([eos_token_id]) or _integers(eos_token_id)
+    if found is None:
+        raise UserError(f"eos_token_id must be a token id, several, or None, not {eos_token_id!r}")
+    return found
 
 
 def margin(decoder: Decoder) -> int:
@@ -117,9 +137,9 @@ def _prompts(
         if attention_mask is None and any(pad in (row[0], row[-1]) for row in lists if row and pad is not None):
             raise UserError("input_ids has padding but there is no attention_mask; pass the one of the tokenizer")
     else:
-        lists = [list(row) for row in input_ids]
         if attention_mask is not None:
             raise UserError("attention_mask goes with a padded tensor; for a list of prompts leave it out")
+        lists = _lists(input_ids)
     if not lists:
         raise UserError("the batch is empty; give at least one prompt")
     for number, row in enumerate(lists):
@@ -132,8 +152,22 @@ def _prompts(
             )
     lengths = [len(row) for row in lists]
     width = max(lengths)
-    padded = torch.tensor([row + [0] * (width - len(row)) for row in lists], device=model.device)
+    padded = torch.tensor([row + [0] * (width - len(row)) for row in lists], dtype=torch.long, device=model.device)
     return padded, lengths
+
+
+def _lists(prompts: object) -> list[list[int]]:
+    """A list of prompts, each a list of token ids."""
+    how = "input_ids must be a list of prompts, each a list of token ids such as [[1, 5, 6]], or a tensor"
+    if not isinstance(prompts, Iterable):
+        raise UserError(f"{how}, not {type(prompts).__name__}")
+    lists = []
+    for number, prompt in enumerate(prompts):
+        row = _integers(prompt)
+        if row is None:
+            raise UserError(f"{how}; entry {number} is of type {type(prompt).__name__}")
+        lists.append(row)
+    return lists
 
 
 def _forbidden(model: PreTrainedModel, decoder: Decoder, end_tokens: list[int]) -> tuple[int, list[int]]:

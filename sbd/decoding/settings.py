@@ -101,18 +101,20 @@ class SelfSpeculative:
     passes.
 
     A pass carries up to ``block_size`` drafted tokens, causal, and behind them ``branches`` groups of ``block_size``
-    masks, each drafting for one number of accepted tokens. ``branches`` equal to ``block_size`` is the full tree, where
-    every pass has drafts for whatever is accepted; fewer keep the likeliest numbers and save time per pass; 0 drafts
-    and verifies in turns. A pass whose branch was not laid is followed by one that only drafts.
+    masks, each drafting for one number of accepted tokens. ``branches`` (by default 2, or 1 for a block of 1) equal to
+    ``block_size`` is the full tree, where every pass has drafts for whatever is accepted; fewer keep the likeliest
+    numbers and save time per pass; 0 drafts and verifies in turns. A pass whose branch was not laid is followed by one that only drafts.
     """
 
     block_size: int = 16
-    branches: int = 2
+    branches: int = None  # type: ignore[assignment]  # an integer once it is made
 
     trained_by = ("sbd",)
 
     def __post_init__(self) -> None:
         _check_block_size("SelfSpeculative", self.block_size)
+        if self.branches is None:
+            object.__setattr__(self, "branches", min(2, self.block_size))
         if (
             not isinstance(self.branches, int)
             or isinstance(self.branches, bool)
