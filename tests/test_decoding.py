@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 import torch
 
+from sbd.cache import SlotCache
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
+from sbd.decoding.request import margin
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
 from sbd.samplers import EntropyBound
@@ -234,6 +236,20 @@ def test_passes_are_counted_to_the_end_of_the_solution():
         assert (out.tokens[0], out.forward_passes[0], out.revealed_at[0]) == expected
         early += out.revealed_at[0][-1] < out.forward_passes[0]
     assert early > 0
+
+
+@pytest.mark.parametrize("decoder", DECODERS, ids=repr)
+def test_cache_length_is_the_number_of_slots(decoder, monkeypatch):
+    class Recorded(SlotCache):
+        def __init__(self, config, batch, capacity, *more):
+            capacities.append(capacity)
+            super().__init__(config, batch, capacity, *more)
+
+    capacities, model = [], tiny_model()
+    monkeypatch.setattr("sbd.decoding.engine.SlotCache", Recorded)
+    outs = [generate(model, prompts(LENGTHS), decoder, 15, eos_token_id=ENDS, cache_length=n) for n in (None, 100)]
+    assert by_row(outs[0]) == by_row(outs[1])
+    assert capacities == [9 + 15 + margin(decoder), 100]
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=repr)

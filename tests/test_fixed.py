@@ -70,6 +70,34 @@ def test_shapes_are_few_and_kept_for_the_next_call(decoder, widths, captured):
     assert len(captured) > before  # new weights: what was captured reads the old ones
 
 
+def test_decoders_and_batch_sizes_that_alternate_keep_what_was_captured(captured):
+    """Their caches differ in length too, by what a block overhangs: 64 and 128 slots."""
+    model = tiny_model()
+    calls = [(decoder, size) for decoder in (Autoregressive(), SetBlock(24, EntropyBound(0.8))) for size in (1, 2)]
+    for round in range(3):
+        for decoder, size in calls:
+            generate(model, prompts([5] * size), decoder, 12, execution="compile")
+        if round == 0:
+            first = len(captured)
+    assert first >= len(calls)
+    assert len(captured) == first
+    generate(model, prompts([5] * 3), Autoregressive(), 12, execution="compile")  # the fifth: one has to go
+    assert len(fixed._kept[model]) == len(calls)
+    generate(model, prompts([5] * 2), calls[-1][0], 12, execution="compile")
+    before = len(captured)
+    generate(model, prompts([5]), Autoregressive(), 12, execution="compile")  # that one
+    assert len(captured) == before + 1
+
+
+def test_calls_with_one_cache_length_share_what_was_captured(captured):
+    model = tiny_model()
+    for most in (8, 80, 150):
+        generate(model, prompts([5]), Autoregressive(), most, execution="compile", cache_length=200)
+    assert captured == [1]
+    generate(model, prompts([5]), Autoregressive(), 8, execution="compile")
+    assert captured == [1, 1]
+
+
 def test_a_callback_may_decode_with_the_same_model(captured):
     model, seen = tiny_model(), []
     rows = prompts([5])

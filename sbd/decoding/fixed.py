@@ -3,7 +3,7 @@
 Decoding has few shapes of passes: 1 token per row; k and 2k; a tree of drafts and masks. Each gets buffers for its
 inputs and always attends over the whole cache, what is not in view being hidden. The first pass of a decode, over
 prompts of any length, is not among them. Buffers, cache and what was compiled or captured are kept with the model for
-the next call of the same batch and cache length.
+the next calls of the same batch and cache length, of a few of these at a time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ def _graph(body: Body, buffers: tuple[Tensor, ...]) -> Callable[[], Tensor]:
     return replay
 
 
-_kept: WeakKeyDictionary[PreTrainedModel, tuple[tuple, FixedPasses]] = WeakKeyDictionary()
+_KEPT = 4
+"""Passes kept with a model, the last used ones: decoders and batch sizes may alternate. Each holds a cache."""
+
+_kept: WeakKeyDictionary[PreTrainedModel, dict[tuple, FixedPasses]] = WeakKeyDictionary()
 
 
 def check(model: PreTrainedModel, execution: str) -> None:
@@ -116,11 +119,19 @@ def take(model: PreTrainedModel, batch: int, capacity: int, execution: Execution
     """
     capacity = -(-capacity // _ROUND) * _ROUND
     # A captured pass reads weights where they lay.
-    key = (batch, capacity, execution, *(parameter.data_ptr() for parameter in model.parameters()))
-    found = _kept.pop(model, None)
-    return found if found is not None and found[0] == key else (key, FixedPasses(model, batch, capacity, execution))
+    weights = tuple(parameter.data_ptr() for parameter in model.parameters())
+    kept = _kept.setdefault(model, {})
+    for key in [key for key in kept if key[0] != weights]:
+        del kept[key]
+    key = (weights, batch, capacity, execution)
+    passes = kept.pop(key, None)
+    return key, FixedPasses(model, batch, capacity, execution) if passes is None else passes
 
 
 def keep(model: PreTrainedModel, passes: tuple[tuple, FixedPasses]) -> None:
-    """Leave passes for the next call with this model."""
-    _kept[model] = passes
+    """Leave passes for the next call with this model; those that were not used for longest give way."""
+    kept = _kept.setdefault(model, {})
+    kept.pop(passes[0], None)  # what a callback may have left meanwhile; a dict keeps the order of insertion
+    kept[passes[0]] = passes[1]
+    while len(kept) > _KEPT:
+        del kept[next(iter(kept))]

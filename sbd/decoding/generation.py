@@ -54,7 +54,8 @@ def generate(
     on_tokens: called with (row, tokens) once tokens are final: revealed, and with everything before them revealed.
     on_text: called with (row, text) in the same way (needs ``tokenizer``); the pieces of a row add up to its text.
     record_entropy: keep the entropy of every token's distribution when it was revealed (for `sbd.trace`).
-    cache_length: slots of the cache per row; by default what prompt and new tokens need.
+    cache_length: slots of the cache per row; by default what prompt and new tokens need. Calls that give the same one
+        share what was compiled or captured; for that it is rounded up to a multiple of 64.
     execution: "compile" compiles the passes after the first with torch.compile, "graphs" captures them as CUDA graphs.
         Both pay once for a batch size and cache length, and then serve further calls.
 
@@ -98,10 +99,11 @@ def _execute(
     model: PreTrainedModel, asked: Request, decoder: Decoder, forbidden: list[int], execution: Execution
 ) -> Generation:
     rows = Rows(asked, request.margin(decoder))
+    capacity = asked.cache_length or rows.capacity
     if execution == "eager":
-        return _run(Engine(model, rows.batch, rows.capacity, forbidden), rows, decoder)
-    passes = fixed.take(model, rows.batch, rows.capacity, execution)
-    out = _run(Engine(model, rows.batch, rows.capacity, forbidden, passes[1]), rows, decoder)
+        return _run(Engine(model, rows.batch, capacity, forbidden), rows, decoder)
+    passes = fixed.take(model, rows.batch, capacity, execution)
+    out = _run(Engine(model, rows.batch, capacity, forbidden, passes[1]), rows, decoder)
     fixed.keep(model, passes)
     return out
 

@@ -35,6 +35,8 @@ class Request:
     stop: StopTest | None = None
     on_tokens: TokenCallback | None = None
     record_entropy: bool = False
+    cache_length: int | None = None
+    """Slots of the cache per row; None for as many as are needed."""
 
 
 def check(
@@ -88,6 +90,7 @@ def check(
         stop=stop,
         on_tokens=on_tokens,
         record_entropy=record_entropy,
+        cache_length=cache_length,
     )
     return request, forbidden
 

@@ -103,7 +103,8 @@ class SelfSpeculative:
     A pass carries up to ``block_size`` drafted tokens, causal, and behind them ``branches`` groups of ``block_size``
     masks, each drafting for one number of accepted tokens. ``branches`` (by default 2, or 1 for a block of 1) equal to
     ``block_size`` is the full tree, where every pass has drafts for whatever is accepted; fewer keep the likeliest
-    numbers and save time per pass; 0 drafts and verifies in turns. A pass whose branch was not laid is followed by one that only drafts.
+    numbers and save time per pass; 0 drafts and verifies in turns. A pass whose branch was not laid is followed by one
+    that only drafts.
     """
 
     block_size: int = 16
