@@ -1,3 +1,6 @@
+import sys
+from importlib.util import find_spec
+
 import pytest
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as Dynamic
@@ -112,6 +115,33 @@ def test_flash_attention_where_it_fits_gives_the_same_text(decoder, calls, monke
     assert (out.tokens, out.revealed_at) == (expected.tokens, expected.revealed_at)
     assert set(plain.calls) == calls
     assert generate(model, rows[:1], decoder, 15).tokens == one.tokens
+
+
+@pytest.mark.parametrize(
+    ("source", "warns"),
+    [
+        (None, False),
+        ("import no_such_module", True),
+        ("raise OSError('undefined symbol:\\n  _ZN3c10')", True),
+        ("raise RuntimeError('CUDA')", True),
+    ],
+)
+def test_flash_attention_that_cannot_be_imported_is_left_out(source, warns, tmp_path, monkeypatch, recwarn):
+    if source is None:
+        monkeypatch.setitem(sys.modules, "flash_attn", None)
+    else:
+        (tmp_path / "flash_attn.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        assert find_spec("flash_attn") is not None
+    flash._library.cache_clear()
+    try:
+        assert flash._library() is None
+        assert flash._library() is None
+    finally:
+        flash._library.cache_clear()
+    said = [str(warning.message) for warning in recwarn]
+    assert len(said) == warns
+    assert all("cannot be imported" in line and "\n" not in line for line in said)
 
 
 def test_models_that_are_changed_go_through_their_own_forward():

@@ -1,13 +1,15 @@
 """flash-attn where it fits: a prefill, and a block, or a token, whose queries all see the same beginning of their row.
 
 Only passes that need no mask of their own: those that commit a block, or lay a tree of drafts, go through SDPA. An
-optional dependency (the extra ``flash``); without it, or on a CPU or in float32, everything goes through SDPA.
+optional dependency (the extra ``flash``); without it, or where it cannot be imported, or on a CPU or in float32,
+everything goes through SDPA.
 """
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
-from importlib import import_module, util
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -19,7 +21,17 @@ _WIDEST_HEAD = 256
 
 @cache
 def _library() -> Any:
-    return import_module("flash_attn") if util.find_spec("flash_attn") else None
+    try:
+        return import_module("flash_attn")
+    except Exception as error:  # built for another torch or CUDA it raises whatever its loading comes upon
+        if not (isinstance(error, ModuleNotFoundError) and error.name == "flash_attn"):
+            said = " ".join(str(error).split())
+            warnings.warn(
+                f"flash-attn is installed but cannot be imported ({said}), so attention goes through SDPA; "
+                "install it for this torch and CUDA",
+                stacklevel=2,
+            )
+        return None
 
 
 def fits(model: PreTrainedModel, head_dim: int) -> bool:
