@@ -1,21 +1,25 @@
 import csv
 
 import pytest
+import torch
 
-from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, generate
+from sbd.cache import SlotCache
+from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, fixed, generate
 from sbd.decoding.engine import Engine
+from sbd.decoding.forward import DirectForward
+from sbd.decoding.rows import Rows
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import measure, predicted_gain, write_csv
+from sbd.speed import _share_outside, measure, predicted_gain, write_csv
 from tests.decoding_helpers import EOS, prompts, tiny_model
 
 
 def test_rows_hold_what_was_decoded(tmp_path):
     model, rows = tiny_model(), prompts([4, 6, 5])
     decoders = {"sbd": SetBlock(4, EntropyBound(0.8)), "spec": SelfSpeculative(4, 2)}
-    methods = Engine.forward, Engine.logits
+    method = Engine.call
     table = measure(model, rows, decoders, batch_sizes=(1, 2), max_new_tokens=10, eos_token_id=EOS, repeats=1)
-    assert methods == (Engine.forward, Engine.logits)
+    assert method is Engine.call
     names = ["autoregressive", "sbd", "spec", "hf_generate"]
     assert [(row["decoder"], row["batch"]) for row in table] == [
         *((name, 1) for name in [*names, "hf_prompt_lookup"]),
@@ -38,6 +42,44 @@ def test_rows_hold_what_was_decoded(tmp_path):
     with open(tmp_path / "speed.csv", encoding="utf-8") as handle:
         read = list(csv.DictReader(handle))
     assert [row["decoder"] for row in read] == [row["decoder"] for row in table]
+
+
+@pytest.mark.parametrize(
+    ("execution", "direct"), [("eager", True), ("eager", False), ("compile", True)], ids=["direct", "theirs", "fixed"]
+)
+def test_time_outside_the_model_is_all_but_its_layers_and_head(execution, direct, monkeypatch):
+    """By a clock that only moves where it is told to: 2 s in layers or head, 3 s in placing keys and in the loop."""
+    model, now, spent = tiny_model(), [0.0], {"model": 0, "loop": 0}
+
+    def slow(owner, name, kind, seconds):
+        plain = getattr(owner, name)
+
+        def call(*inputs, **named):
+            now[0] += seconds
+            spent[kind] += seconds
+            return plain(*inputs, **named)
+
+        monkeypatch.setattr(owner, name, call)
+
+    monkeypatch.setattr("sbd.speed.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(fixed, "_compiled", lambda body, buffers: lambda: body(*buffers))
+    monkeypatch.setattr(Engine, "direct", direct)
+    slow(DirectForward, "_layers", "model", 2)
+    slow(torch.nn.Linear, "forward", "model", 2)  # the LM head, or all layers of its own forward
+    if execution == "eager":  # else it is part of what is captured
+        slow(SlotCache, "place", "loop", 3)
+        slow(SlotCache, "place_flat", "loop", 3)
+    slow(Rows, "advance", "loop", 3)
+    slow(EntropyBound, "__call__", "loop", 3)
+    rows, decoder = prompts([4, 7]), SetBlock(4, EntropyBound(0.8))
+
+    def run():
+        spent.update(model=0, loop=0)
+        generate(model, rows, decoder, 10, eos_token_id=EOS, execution=execution)
+
+    share = _share_outside(run, model.device, "wall")
+    assert min(spent.values()) > 0
+    assert share == pytest.approx(spent["loop"] / (spent["loop"] + spent["model"]))
 
 
 def test_a_block_of_one_is_measured_too():

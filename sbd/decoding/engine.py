@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -79,7 +80,8 @@ class Engine:
             limits = limit if isinstance(limit, Tensor) else torch.full_like(slots, view)
             limits = limits.expand(slots.shape)
             none = torch.zeros_like(slots)
-            return self.fixed.run(tokens, slots, positions, limits, *((none, none) if own is None else own))
+            interval = (none, none) if own is None else own
+            return self.call(self.fixed.run, tokens, slots, positions, limits, *interval)
         mask = lengths = None
         if isinstance(limit, Tensor) and limit.shape[1] == 1 and own is None and self.run and self.run.flash:
             lengths = limit[:, 0]
@@ -95,19 +97,28 @@ class Engine:
                 self._count(few)
                 self.cache.place_flat(slots, needed, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
-                return self.run.packed(tokens, positions, added, needed)
+                return self.call(self.run.packed, tokens, positions, added, needed)
         self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:
             # Added to the scores as it is; a boolean mask would be turned into this once per layer.
             added = None if mask is None else torch.where(mask, self.seen_mask, self.hidden_mask)
-            return self.run(tokens, positions, added, causal, lengths=lengths)
+            return self.call(self.run, tokens, positions, added, causal, lengths=lengths)
         if mask is None and not causal and slots.shape[1] > 1:  # without a mask it would take a pass for causal
             mask = torch.ones((1, 1, 1, view), dtype=torch.bool, device=self.device)
         mask = None if mask is None else mask.expand(-1, -1, slots.shape[1], -1)
-        return self.model.model(
-            input_ids=tokens, attention_mask=mask, position_ids=positions, cache=self.cache, use_cache=True
+        return self.call(
+            self.model.model,
+            input_ids=tokens,
+            attention_mask=mask,
+            position_ids=positions,
+            cache=self.cache,
+            use_cache=True,
         ).last_hidden_state
+
+    def call(self, part: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+        """Run a part of the model, its layers or its LM head. Every call comes through here, so that it can be timed."""
+        return part(*inputs, **named)
 
     def width(self, count: int, full: int) -> int:
         """How many further columns a pass gets for ``count`` that are needed: all ``full`` where shapes are fixed."""
@@ -126,4 +137,4 @@ class Engine:
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf."""
         picked = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1]))
-        return self.model.lm_head(picked).index_fill_(-1, self.forbidden, -torch.inf)
+        return self.call(self.model.lm_head, picked).index_fill_(-1, self.forbidden, -torch.inf)
