@@ -1,10 +1,13 @@
 """Tiny random models, and decoders that recompute everything at every pass: no cache, no batch, plain Python rules."""
 
 import math
+from itertools import repeat
 from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor
 
 PAD, BOS, EOS, MASK = 0, 1, 2, 3
 FORBIDDEN = (PAD, BOS, MASK)
@@ -76,6 +79,35 @@ def entropy_bound(entropies, gamma):
     return order[:best]
 
 
+def plain_rule(sampler):
+    """The rule of a sampler in plain Python: logits by masked position -> the positions to reveal."""
+
+    def chosen(rows):
+        surest = {i: sorted(row.double().softmax(-1).tolist(), reverse=True) for i, row in rows.items()}
+        entropies = {i: entropy_of(row) for i, row in rows.items()}
+        by_confidence = sorted(rows, key=lambda i: -surest[i][0])
+        numbers = range(1, len(rows) + 1)
+        if isinstance(sampler, EntropyBound):
+            order = {
+                "entropy": sorted(rows, key=entropies.__getitem__),
+                "confidence": by_confidence,
+                "margin": sorted(rows, key=lambda i: surest[i][1] - surest[i][0]),
+            }[sampler.order]
+            found = [[entropies[i] for i in order[:n]] for n in numbers]
+            return order[: max(n for n in numbers if n == 1 or sum(found[n - 1]) - max(found[n - 1]) <= sampler.gamma)]
+        if isinstance(sampler, CumulativeEntropy):
+            order = sorted(rows, key=entropies.__getitem__)
+            return order[: max(n for n in numbers if n == 1 or sum(entropies[i] for i in order[:n]) <= sampler.gamma)]
+        if isinstance(sampler, Factor):
+            left = {n: (n + 1) * (1 - surest[by_confidence[n - 1]][0]) for n in numbers}
+            return by_confidence[: max(n for n in numbers if n == 1 or left[n] < sampler.factor)]
+        if isinstance(sampler, ConfidenceThreshold):
+            return [i for i in rows if surest[i][0] > sampler.threshold] or by_confidence[:1]
+        return by_confidence[: sampler.count]
+
+    return chosen
+
+
 def solution_end(tokens, known, start, end_tokens, most):
     """Length of the solution if it is finished, given how many tokens are known from the left; else None."""
     for n in range(1, min(known - start, most) + 1):
@@ -94,9 +126,15 @@ def reference_autoregressive(model, prompt, most, end_tokens=()):
 
 
 def reference_set_block(model, prompt, k, gamma, most, end_tokens=(), first_token="masked", commit="fused"):
-    """Tokens, number of passes, and pass of each token."""
+    """Tokens, number of passes, and pass of each token; k: the size of all blocks, or sizes one by one.
+
+    gamma: of the entropy bound, or a function from logits by position to the positions to reveal.
+    """
     start, clean, passes, revealed_at = len(prompt), list(prompt), 0, []
+    sizes = repeat(k) if isinstance(k, int) else iter(k)
+    reveal = gamma if callable(gamma) else lambda rows: entropy_bound({i: entropy_of(rows[i]) for i in rows}, gamma)
     while True:
+        k = next(sizes)
         if commit == "separate" and len(clean) > start:
             passes += 1
         block, at, first = [MASK] * k, [0] * k, True
@@ -107,7 +145,7 @@ def reference_set_block(model, prompt, k, gamma, most, end_tokens=(), first_toke
             if first_token == "next_token" and first:
                 rows[0] = logits[len(clean) - 1]
             ended = next((i for i in range(k) if block[i] in end_tokens), k)  # what is behind it is not asked for
-            chosen = entropy_bound({i: entropy_of(rows[i]) for i in range(ended) if block[i] == MASK}, gamma)
+            chosen = reveal({i: rows[i] for i in range(ended) if block[i] == MASK})
             if first_token == "next_token" and first:
                 chosen = {*chosen, 0}
             first = False

@@ -12,7 +12,7 @@ from sbd.decoding.randomness import random_integers
 from sbd.decoding.request import margin
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
-from sbd.samplers import EntropyBound
+from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor, TopK
 from tests.decoding_helpers import (
     BOS,
     EOS,
@@ -21,6 +21,7 @@ from tests.decoding_helpers import (
     PAD,
     left_padded,
     logits_of,
+    plain_rule,
     prompts,
     reference_autoregressive,
     reference_longest_prefix,
@@ -66,6 +67,34 @@ def test_set_block_equals_recomputing_everything(model, gamma, first_token, comm
         expected = reference_set_block(model, prompt, 4, gamma, 14, ENDS, first_token, commit)
         assert (out.tokens[row], out.forward_passes[row], out.revealed_at[row]) == expected
     assert len(set(map(len, out.tokens))) > 1  # the rows did end at different times
+
+
+@pytest.mark.parametrize(
+    ("sampler", "commit", "first_token"),
+    [
+        (EntropyBound(0.8, "confidence"), "separate", "masked"),
+        (EntropyBound(0.8, "margin"), "fused", "next_token"),
+        (CumulativeEntropy(1.5), "separate", "next_token"),
+        (Factor(1.2), "fused", "masked"),
+        (ConfidenceThreshold(0.6), "fused", "next_token"),
+        (ConfidenceThreshold(0.4), "separate", "masked"),
+        (TopK(1), "fused", "masked"),
+        (TopK(3), "separate", "next_token"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("block_size", [4, (2, 5)], ids=repr)
+def test_every_sampler_and_ranges_of_block_sizes_equal_recomputing_everything(
+    model, sampler, commit, first_token, block_size
+):
+    rows = prompts(LENGTHS)
+    decoder = SetBlock(block_size, sampler, first_token, commit)
+    out = generate(model, rows, decoder, max_new_tokens=14, eos_token_id=ENDS, seed=3, sample_ids=[7, 8, 9, 10])
+    drawn = torch.arange(20)
+    for row, prompt in enumerate(rows):
+        sizes = random_integers(3, torch.full_like(drawn, 7 + row), drawn, *decoder.sizes).tolist()
+        expected = reference_set_block(model, prompt, sizes, plain_rule(sampler), 14, ENDS, first_token, commit)
+        assert (out.tokens[row], out.forward_passes[row], out.revealed_at[row]) == expected
 
 
 @pytest.mark.parametrize(

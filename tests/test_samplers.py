@@ -172,11 +172,14 @@ def test_gamma_0_reveals_one_and_unlimited_all():
 
 
 def test_gamma_0_reveals_every_certain_position():
-    logits = torch.zeros(1, 4, 5)
-    logits[0, :3, 1:] = -math.inf
-    assert EntropyBound(0)(logits, torch.ones(1, 4, dtype=torch.bool)).tolist() == [[True, True, True, False]] or (
-        EntropyBound(0)(logits, torch.ones(1, 4, dtype=torch.bool)).all()
-    )
+    """And one more, which the bound of equation 8 leaves out of its sum: the surest of the others."""
+    logits = torch.zeros(3, 4, 5)
+    logits[0, :3, 1:] = -math.inf  # entropies 0 0 0 h
+    logits[1, 1:3, 1:] = -math.inf  # h 0 0 h: a tie, which goes to the left
+    logits[2, 2, 1:] = -math.inf  # h g 0 h with g < h
+    logits[2, 1, 0] = 2.0
+    reveal = EntropyBound(0)(logits, torch.ones(3, 4, dtype=torch.bool))
+    assert reveal.int().tolist() == [[1, 1, 1, 1], [1, 1, 1, 0], [0, 1, 1, 0]]
 
 
 def test_entropies_in_float32_without_nan():
