@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--new", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3, help="of which the medians are written")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -101,7 +101,7 @@ def main() -> None:
                 execution=execution,
             )
             about = {"shape": options.shape, "parameters": parameters, "prompt": options.prompt, "new": options.new}
-            rows += [{**about, "execution": execution, **row} for row in found]
+            rows += [{**about, **row} for row in found]
             for row in found:
                 keys = ("decoder", "batch", "tokens_per_second", "ms_per_pass", "gain_measured", "gain_predicted")
                 print(execution, {key: row[key] for key in keys}, flush=True)

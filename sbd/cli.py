@@ -22,6 +22,7 @@ from sbd.experiment_files import load_experiment
 from sbd.interruption import STOPPED, Stopped, StopRequest
 
 _DTYPES = ("auto", "float32", "bfloat16")
+_EXECUTIONS = ("eager", "compile", "graphs")
 
 Handler = Callable[[Experiment, argparse.Namespace], int | None]
 
@@ -125,9 +126,6 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end at this text; repeatable")
     generate.add_argument("--stream", action="store_true", help="print the text as it becomes final")
     generate.add_argument("--dtype", choices=_DTYPES, default="auto", help="of the weights (default: the checkpoint's)")
-    generate.add_argument(
-        "--execution", choices=("eager", "compile", "graphs"), default="eager", help="of passes (default: %(default)s)"
-    )
     generate.add_argument("--trace", type=Path, metavar="FILE.html", help="write a page that shows every pass")
     traces = verb("traces", _traces, "write the page of `generate --trace` for each decoder, as the experiment asks")
     speed = verb("speed", _speed, "measure decoders side by side: tokens per second, time per pass, gain")
@@ -146,10 +144,15 @@ def _parser() -> argparse.ArgumentParser:
     lossless.add_argument("--run", required=True, help="a run of the experiment")
     lossless.add_argument("--decoder", default="self_speculative", help="default: %(default)s")
     lossless.add_argument("--batch-size", nargs="+", type=_positive, default=[1, 8], metavar="N", help="default: 1 8")
-    lossless.add_argument("--problems", type=_positive, default=500, metavar="N", help="default: %(default)s")
+    lossless.add_argument(
+        "--problems", type=_positive, default=500, metavar="N", help="of every benchmark (default: %(default)s)"
+    )
+    lossless.add_argument("--dtype", choices=_DTYPES, default="auto", help="of the weights (default: the checkpoint's)")
     lossless.add_argument(
         "--output", type=Path, metavar="FILE.csv", help="default: lossless/MODEL/RUN.csv of the results"
     )
+    for added in (generate, speed):
+        added.add_argument("--execution", choices=_EXECUTIONS, default="eager", help="of passes (default: %(default)s)")
     for added in (generate, traces, speed, lossless, tune):
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
     return parser
@@ -319,6 +322,7 @@ def _plan(experiment: Experiment, options: argparse.Namespace) -> None:
 def _generate(experiment: Experiment, options: argparse.Namespace) -> None:
     _known(options, "decoder", experiment.decoders)
     _set_threads(options.threads)
+    from sbd.modeling import DTYPES
     from sbd.steps import generate
 
     names = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "samples", "stop", "stream", "execution")
@@ -329,7 +333,7 @@ def _generate(experiment: Experiment, options: argparse.Namespace) -> None:
         experiment.decoders[options.decoder],
         generate.Options(
             **{name: getattr(options, name) for name in names},
-            dtype=generate.DTYPES[options.dtype],
+            dtype=DTYPES[options.dtype],
             trace=options.trace,
         ),
     )
@@ -360,7 +364,7 @@ def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
     from sbd.steps import speed
 
     default = experiment.folder / "speed" / options.model / f"{settings.run}.csv"
-    speed.run(experiment, options.model, settings, options.output or default)
+    speed.run(experiment, options.model, settings, options.output or default, options.execution)
 
 
 def _speed_settings(experiment: Experiment, asked: dict[str, Any], options: argparse.Namespace) -> SpeedConfig:
@@ -386,10 +390,20 @@ def _lossless(experiment: Experiment, options: argparse.Namespace) -> None:
     if experiment.decoders[options.decoder].kind != "self_speculative":
         raise UserError(f"decoder {options.decoder!r} is not self-speculative, and no other one promises equal text")
     _set_threads(options.threads)
+    from sbd.modeling import DTYPES
     from sbd.steps import lossless
 
     output = options.output or experiment.folder / "lossless" / options.model / f"{options.run}.csv"
-    lossless.run(experiment, options.model, options.run, options.decoder, options.batch_size, options.problems, output)
+    lossless.run(
+        experiment,
+        options.model,
+        options.run,
+        options.decoder,
+        options.batch_size,
+        options.problems,
+        output,
+        DTYPES[options.dtype],
+    )
 
 
 def _known(options: argparse.Namespace, kind: str, allowed: Iterable[str]) -> None:

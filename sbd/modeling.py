@@ -67,6 +67,10 @@ def attach_mask_token(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     return model
 
 
+DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+"""Of weights, as the command line names them; "auto" is that of the checkpoint."""
+
+
 def load(
     path: str | Path, dtype: torch.dtype | None = None, device: str = "auto"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -125,7 +125,8 @@ def measure(
             share = statistics.median(shares[name]) if name in contenders else None
             measured = statistics.median(seconds[name])
             decoder = contenders.get(name)
-            rows.append(_row(name, size, decoder, counts[name], measured, share, reference, cost, model, clock))
+            row = _row(name, size, decoder, counts[name], measured, share, reference, cost, model, clock, execution)
+            rows.append(row)
     return rows
 
 
@@ -158,6 +159,7 @@ def _row(
     times: Mapping[tuple[int, int], float],
     model: PreTrainedModel,
     clock: Clock,
+    execution: Execution,
 ) -> dict[str, Any]:
     k = 1 if decoder is None else _block(decoder)
     per_forward = counts.tokens / counts.forward_passes
@@ -185,6 +187,7 @@ def _row(
         "block_size": "" if decoder is None else k,
         "device": device_name(model.device),
         "clock": clock,
+        "execution": execution if decoder is not None else "eager",
         "threads": torch.get_num_threads(),
         "dtype": str(model.dtype).removeprefix("torch."),
         "torch": torch.__version__,

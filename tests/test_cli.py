@@ -367,6 +367,11 @@ def test_speed_writes_a_row_for_each_contender(here: Path) -> None:
     assert [row.split(",")[2] for row in rows[1:]] == ["autoregressive", "eb", "hf_generate", "hf_prompt_lookup"]
 
 
+def test_speed_executes_passes_as_asked(here: Path, refuses: Callable[..., str]) -> None:
+    options = ("--model", "llama", "--run", "sbd", "--decoder", "eb", "--batch-size", "1", "--problems", "2")
+    assert "need a model on a GPU" in refuses("speed", *options, "--execution", "graphs")
+
+
 def test_speed_takes_what_the_experiment_says(here: Path, refuses: Callable[..., str]) -> None:
     assert "say what to measure with --run and --decoder" in refuses("speed", "--model", "llama")
     raw = yaml.safe_load(Path("mini.yaml").read_text())
@@ -385,19 +390,24 @@ def test_speed_takes_what_the_experiment_says(here: Path, refuses: Callable[...,
 def test_lossless_compares_every_pair_of_batch_sizes(here: Path, refuses: Callable[..., str]) -> None:
     raw = yaml.safe_load(Path("mini.yaml").read_text())
     raw["decoders"]["self_speculative"] = {"kind": "self_speculative", "block_size": 4}
-    raw["benchmarks"] = {"words": raw["benchmarks"]["words"]}
+    words = raw["benchmarks"]["words"]
+    raw["benchmarks"] = {"words": words, "again": {**words, "max_new_tokens": 3}}
     Path("spec.yaml").write_text(yaml.safe_dump(raw))
     options = ("--experiment", "spec.yaml", "--model", "llama", "--run", "sbd")
+    asked = ["--batch-size", "1", "2", "--problems", "2", "--dtype", "bfloat16", "--output", "equal.csv"]
+    assert main(["lossless", *options, *asked]) == 0
+    lines = [line.split(",") for line in Path("equal.csv").read_text().splitlines()]
+    rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+    pairs = [("1", "1"), ("1", "2"), ("2", "1"), ("2", "2")]
+    assert [(row["benchmark"], row["batch"], row["reference_batch"]) for row in rows] == [
+        (benchmark, *pair) for benchmark in ("again", "words") for pair in pairs
+    ]
+    assert all(row["prompts"] == "2" and row["dtype"] == "bfloat16" for row in rows)
+    assert {int(row["tokens"]) for row in rows if row["benchmark"] == "again"} == {6}
     assert main(["lossless", *options, "--batch-size", "1", "2", "--problems", "2", "--output", "equal.csv"]) == 0
     lines = [line.split(",") for line in Path("equal.csv").read_text().splitlines()]
     rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-    assert [(row["batch"], row["reference_batch"]) for row in rows] == [
-        ("1", "1"),
-        ("1", "2"),
-        ("2", "1"),
-        ("2", "2"),
-    ]
-    assert all((row["prompts"], row["equal_prompts"], row["first_difference"]) == ("2", "2", "") for row in rows)
+    assert all((row["equal_prompts"], row["first_difference"], row["dtype"]) == ("2", "", "float32") for row in rows)
     assert "not self-speculative" in refuses("lossless", "--model", "llama", "--run", "sbd", "--decoder", "eb")
 
 

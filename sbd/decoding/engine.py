@@ -117,7 +117,7 @@ class Engine:
         ).last_hidden_state
 
     def call(self, part: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
-        """Run a part of the model, its layers or its LM head. Every call comes through here, so that it can be timed."""
+        """Run a part of the model, its layers or its LM head. All calls come through here, where they can be timed."""
         return part(*inputs, **named)
 
     def width(self, count: int, full: int) -> int:

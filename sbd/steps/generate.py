@@ -16,8 +16,6 @@ from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
 from sbd.trace import write_trace
 
-DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-
 
 @dataclass(frozen=True)
 class Options:

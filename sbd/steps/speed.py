@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 import sbd
 from sbd.config import Experiment, SpeedConfig
 from sbd.data import encode_prompt, read_problems
+from sbd.decoding.fixed import Execution
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
+from sbd.modeling import DTYPES
 from sbd.speed import measure, write_csv
 
-_DTYPES = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
-
-def run(experiment: Experiment, model_name: str, settings: SpeedConfig, output: Path) -> None:
+def run(
+    experiment: Experiment, model_name: str, settings: SpeedConfig, output: Path, execution: Execution = "eager"
+) -> None:
     """Measure on the first test problems of a benchmark; writes ``output``, a row for each batch size and decoder."""
     checkpoint = experiment.run_folder(model_name, settings.run) / "checkpoint"
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"run {settings.run!r} of {model_name!r} has no checkpoint at {checkpoint}; train it first")
     benchmark = experiment.benchmark_of(settings)
     problems = read_problems(experiment.source_file(benchmark.source, "test"), settings.problems)
-    model, tokenizer = sbd.load(checkpoint, dtype=_DTYPES[settings.dtype])
+    model, tokenizer = sbd.load(checkpoint, dtype=DTYPES[settings.dtype])
     rows = measure(
         model,
         [encode_prompt(tokenizer, problem["prompt"]) for problem in problems],
@@ -33,6 +33,7 @@ def run(experiment: Experiment, model_name: str, settings: SpeedConfig, output: 
         tokenizer.eos_token_id,  # type: ignore[arg-type]
         settings.repeats,
         clock=settings.clock,
+        execution=execution,
     )
     write_csv(output, [{"model": model_name, "run": settings.run, **row} for row in rows])
     for row in rows:
