@@ -56,7 +56,7 @@ DECODERS = {
 def random_llama(shape: str, device: str, dtype: torch.dtype) -> Any:
     """Random weights, made on the device."""
     config = LlamaConfig(**SHAPES[shape], max_position_embeddings=8192, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    config.mask_token_id = 3
+    config.mask_token_id, config.sbd_objective = 3, "sbd"
     with torch.device(device):
         model: Any = LlamaForCausalLM(config)
     return model.to(dtype).eval()

@@ -43,7 +43,9 @@ def random_model(
     architecture: str, tokenizer: PreTrainedTokenizerBase, seed: int = 0, **shape: object
 ) -> PreTrainedModel:
     extra = {"head_dim": 8} if architecture == "qwen3" else {}
-    return modeling.create(architecture, {**SHAPE, **extra, **shape}, tokenizer, seed).eval()
+    model = modeling.create(architecture, {**SHAPE, **extra, **shape}, tokenizer, seed).eval()
+    model.config.sbd_objective = "sbd"  # so that no decoder but the one of SDLM warns
+    return model
 
 
 @pytest.fixture(scope="session", params=["llama", "qwen3"])

@@ -37,6 +37,7 @@ def tiny_model(architecture="llama", vocabulary=24, seed=0, scale=0.35) -> Any:
             size = 1.0 if "embed" in name or "lm_head" in name else scale
             parameter.data.normal_(0, size, generator=generator)
     model.config.mask_token_id = MASK
+    model.config.sbd_objective = "sbd"  # so that no decoder but the one of SDLM warns
     return model.eval()
 
 

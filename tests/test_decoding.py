@@ -464,6 +464,64 @@ def test_bad_input_is_one_line_before_any_pass(options, words, monkeypatch):
     assert "\n" not in str(caught.value)
 
 
+PADDED = [
+    [[EOS, EOS, EOS, BOS, 5], [BOS, 6, 7, 8, 9]],
+    [[BOS, 5, EOS, EOS, EOS], [BOS, 6, 7, 8, 9]],
+    [[BOS, 5, EOS, EOS, EOS], [BOS, 6, 7, EOS, EOS]],
+    [[BOS, BOS, BOS, 5, 6], [BOS, 6, 7, 8, 9]],
+    [[EOS, EOS, EOS, EOS, 5], [EOS, 6, 7, 8, 9]],
+    [[5, 6, 7, 8, 9], [6, 9, 9, EOS, EOS], [6, 9, 9, 9, 9]],
+]
+TEXT = [
+    [[BOS, 5, 6], [BOS, 6, 7]],
+    [[BOS, BOS, 5, 6], [BOS, BOS, 6, 7]],
+    [[BOS, 5, EOS], [BOS, 6, 7]],
+    [[EOS, 5, 6], [7, 6, 7]],
+    [[BOS, 5, EOS, EOS], [BOS, 6, EOS, EOS]],
+    [[EOS, EOS, EOS, BOS, 5]],
+    [[9, 9, 9, 5, 6], [9, 5, 6, 7, 8]],
+    [[5, EOS, EOS, EOS, 6], [5, 6, 7, 8, 9]],
+]
+
+
+@pytest.mark.parametrize("pad", [None, EOS, BOS])
+@pytest.mark.parametrize("given", ["int", "list", "argument"])
+@pytest.mark.parametrize(("rows", "refused"), [*((rows, True) for rows in PADDED), *((rows, False) for rows in TEXT)])
+def test_padding_that_may_be_text_is_refused_where_it_is_plain(rows, refused, pad, given):
+    model, ids = tiny_model(), torch.tensor(rows)
+    model.config.pad_token_id = pad
+    model.config.eos_token_id = {"int": EOS, "list": [EOS, 14], "argument": None}[given]
+    options = {"max_new_tokens": 2, "eos_token_id": EOS if given == "argument" else None}
+    if refused:
+        with pytest.raises(UserError, match="attention_mask") as caught:
+            generate(model, ids, Autoregressive(), **options)
+        assert "\n" not in str(caught.value)
+    else:
+        generate(model, ids, Autoregressive(), **options)
+    generate(model, ids, Autoregressive(), attention_mask=torch.ones_like(ids), **options)
+
+
+def test_a_padding_token_that_is_one_of_the_end_tokens_may_end_a_prompt():
+    model, ids = tiny_model(), torch.tensor([[BOS, 5, 14], [BOS, 6, 7]])
+    model.config.pad_token_id = 14
+    with pytest.raises(UserError, match="attention_mask"):
+        generate(model, ids, Autoregressive(), max_new_tokens=2)
+    model.config.eos_token_id = [EOS, 14]
+    generate(model, ids, Autoregressive(), max_new_tokens=2)
+
+
+def test_a_sampler_is_tried_on_what_a_pass_would_give_it():
+    seen = []
+
+    def sampler(logits, masked):
+        seen.append((logits.shape, logits.dtype, (logits == -math.inf).any(0).any(0).nonzero()[:, 0].tolist()))
+        return masked
+
+    generate(tiny_model().bfloat16(), [[1, 5, 6]], SetBlock((2, 5), sampler), max_new_tokens=2, eos_token_id=EOS)
+    assert len(seen) > 1
+    assert set(map(repr, seen)) == {repr((torch.Size([1, 5, 24]), torch.bfloat16, sorted(FORBIDDEN)))}
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -521,9 +579,18 @@ def test_a_model_without_mask_token_decodes_autoregressively_only():
         generate(model, prompts([5]), SetBlock(4), max_new_tokens=8)
 
 
-def test_a_model_trained_for_something_else_is_warned_of():
+def test_a_model_trained_for_something_else_is_warned_of(recwarn):
     model = tiny_model()
     model.config.sbd_objective = "ntp"
-    generate(model, prompts([5]), Autoregressive(), max_new_tokens=2)
     with pytest.warns(UserWarning, match="trained with ntp"):
         generate(model, prompts([5]), SetBlock(4), max_new_tokens=2)
+    del model.config.sbd_objective
+    for decoder in (SetBlock(4), LongestPrefix(4), SelfSpeculative(4)):
+        with pytest.warns(UserWarning, match="nothing says") as said:
+            generate(model, prompts([5]), decoder, max_new_tokens=2)
+        assert len(said) == 1
+    recwarn.clear()
+    generate(model, prompts([5]), Autoregressive(), max_new_tokens=2)
+    model.config.sbd_objective = "ntp"
+    generate(model, prompts([5]), Autoregressive(), max_new_tokens=2)
+    assert not recwarn

@@ -66,7 +66,7 @@ def check(
     if cache_length is not None and not isinstance(cache_length, int):
         raise UserError(f"cache_length must be an integer (None for what is needed), not {cache_length!r}")
     end_tokens = _end_tokens(eos_token_id)
-    prompts, lengths = _prompts(input_ids, attention_mask, model)
+    prompts, lengths = _prompts(input_ids, attention_mask, model, end_tokens)
     numbers = list(range(len(lengths))) if sample_ids is None else _integers(sample_ids)
     if numbers is None:
         raise UserError(f"sample_ids must be a list of integers, one for each prompt, not {sample_ids!r}")
@@ -77,7 +77,7 @@ def check(
         if mask_token in prompt[: lengths[number]] and not isinstance(decoder, Autoregressive):
             raise UserError(f"prompt {number} contains the mask token (id {mask_token}); take it out of the text")
     _check_length(model, max(lengths), max_new_tokens, margin(decoder), cache_length)
-    _check_sampler(model, decoder)
+    _check_sampler(model, decoder, forbidden)
     _warn_of_training(model, decoder)
     request = Request(
         prompts=prompts.repeat_interleave(num_samples, dim=0),
@@ -122,7 +122,10 @@ def margin(decoder: Decoder) -> int:
 
 
 def _prompts(
-    input_ids: Tensor | Sequence[Sequence[int]], attention_mask: Tensor | None, model: PreTrainedModel
+    input_ids: Tensor | Sequence[Sequence[int]],
+    attention_mask: Tensor | None,
+    model: PreTrainedModel,
+    end_tokens: list[int],
 ) -> tuple[Tensor, list[int]]:
     """Prompts [batch, prompt] aligned to the left, on the device of the model, and their lengths."""
     if isinstance(input_ids, Tensor):
@@ -135,10 +138,12 @@ def _prompts(
             raise UserError(f"attention_mask {list(mask.shape)} and input_ids {list(input_ids.shape)} differ in shape")
         mask = mask.bool().to(input_ids.device)
         lists = [row[keep].tolist() for row, keep in zip(input_ids, mask, strict=True)]
-        config = model.config
-        pad = None if config.pad_token_id in (config.eos_token_id, config.bos_token_id) else config.pad_token_id
-        if attention_mask is None and any(pad in (row[0], row[-1]) for row in lists if row and pad is not None):
-            raise UserError("input_ids has padding but there is no attention_mask; pass the one of the tokenizer")
+        padding = _padding(lists, model, end_tokens) if attention_mask is None else None
+        if padding is not None:
+            raise UserError(
+                f"input_ids has padding (token {padding}) but there is no attention_mask; pass the one of the "
+                "tokenizer, or one of ones if it is text"
+            )
     else:
         if attention_mask is not None:
             raise UserError("attention_mask goes with a padded tensor; for a list of prompts leave it out")
@@ -157,6 +162,27 @@ def _prompts(
     width = max(lengths)
     padded = torch.tensor([row + [0] * (width - len(row)) for row in lists], dtype=torch.long, device=model.device)
     return padded, lengths
+
+
+def _padding(prompts: list[list[int]], model: PreTrainedModel, end_tokens: list[int]) -> int | None:
+    """The token that a batch of prompts of one width is plainly padded with, or None.
+
+    A padding token that means nothing else gives itself away at any end of a prompt. Where it is the end or start
+    token too, or the model has none and a tokenizer takes one of these, a prompt may well begin or end with it: that is
+    padding if it is repeated, and not as often in every prompt, so that the prompts within are of unequal length.
+    """
+    config = model.config
+    told = config.eos_token_id
+    text = {config.bos_token_id, *end_tokens, *(told if isinstance(told, (list, tuple)) else [told])} - {None}
+    pad = config.pad_token_id
+    if pad is not None and pad not in text:
+        return pad if any(pad in (row[0], row[-1]) for row in prompts if row) else None
+    for token in sorted(text):
+        for rows in (prompts, [row[::-1] for row in prompts]):
+            runs = {next((n for n, other in enumerate(row) if other != token), len(row)) for row in rows}
+            if len(runs) > 1 and max(runs) > 1:
+                return token
+    return None
 
 
 def _lists(prompts: object) -> list[list[int]]:
@@ -225,14 +251,21 @@ def _check_length(model: PreTrainedModel, prompt: int, new: int, margin: int, ca
         )
 
 
-def _check_sampler(model: PreTrainedModel, decoder: Decoder) -> None:
-    """Try the sampler once on made-up logits, so that one that reveals nothing is found before any pass."""
+def _check_sampler(model: PreTrainedModel, decoder: Decoder, forbidden: list[int]) -> None:
+    """Try the sampler once on made-up logits, so that one that reveals nothing is found before any pass.
+
+    They are those of one block of one row, as a pass would give them: of the vocabulary of the model, in its dtype, and
+    -inf for forbidden tokens. No token is likely, which asks most of a sampler with a threshold.
+    """
     if not isinstance(decoder, SetBlock):
         return
     k = decoder.sizes[1]
-    logits = torch.linspace(-3, 3, 7 * k, device=model.device).reshape(1, k, 7)
+    logits = torch.linspace(-3, 3, model.config.vocab_size, dtype=model.dtype, device=model.device)
+    logits = logits.repeat(1, k, 1)
+    logits[..., forbidden] = -torch.inf
     masked = torch.ones((1, k), dtype=torch.bool, device=model.device)
-    reveal = decoder.sampler(logits, masked)
+    with torch.inference_mode():
+        reveal = decoder.sampler(logits, masked)
     if not isinstance(reveal, Tensor) or reveal.shape != masked.shape or reveal.dtype != torch.bool:
         raise UserError(f"the sampler {decoder.sampler!r} must return a bool tensor of shape [batch, k]")
     if not bool(reveal.any()):
@@ -243,9 +276,13 @@ def _check_sampler(model: PreTrainedModel, decoder: Decoder) -> None:
 
 def _warn_of_training(model: PreTrainedModel, decoder: Decoder) -> None:
     objective = getattr(model.config, "sbd_objective", None)
-    if objective is not None and objective not in decoder.trained_by:
-        warnings.warn(
-            f"{type(decoder).__name__} is for models trained with {' or '.join(decoder.trained_by)}; "
-            f"this one was trained with {objective}, so expect poor text",
-            stacklevel=4,
-        )
+    if objective in decoder.trained_by or (objective is None and isinstance(decoder, Autoregressive)):
+        return
+    found = (
+        "nothing says what this one was trained with" if objective is None else f"this one was trained with {objective}"
+    )
+    warnings.warn(
+        f"{type(decoder).__name__} is for models trained with {' or '.join(decoder.trained_by)}; "
+        f"{found}, so expect poor text",
+        stacklevel=4,
+    )
