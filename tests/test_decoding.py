@@ -30,6 +30,8 @@ from tests.decoding_helpers import (
     tiny_model,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
+
 LENGTHS = (5, 9, 2, 6)
 ENDS = (EOS, 5, 9, 11, 14)
 DECODERS = [

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from sbd.decoding.randomness import Sampling
+from sbd.decoding.running_text import RunningText
 from sbd.decoding.settings import Autoregressive, Decoder, LongestPrefix, SetBlock
 from sbd.errors import UserError
 
@@ -32,7 +33,8 @@ class Request:
     sampling: Sampling
     samples: list[int]
     """Index of each row's sample, the only thing of the row that chance depends on."""
-    stop: StopTest | None = None
+    stop: Callable[[], StopTest] | None = None
+    """Makes the test of one row, which is asked with its new tokens so far, after each one."""
     on_tokens: TokenCallback | None = None
     record_entropy: bool = False
     cache_length: int | None = None
@@ -50,7 +52,7 @@ def check(
     sampling: Sampling,
     num_samples: int,
     sample_ids: Sequence[int] | None,
-    stop: StopTest | None,
+    stop: Callable[[], StopTest] | None,
     on_tokens: TokenCallback | None,
     record_entropy: bool,
     cache_length: int | None,
@@ -217,10 +219,14 @@ def _forbidden(model: PreTrainedModel, decoder: Decoder, end_tokens: list[int]) 
     return (0 if mask_token is None else mask_token), special
 
 
-def stop_test(stop: Sequence[str] | StopTest | None, tokenizer: PreTrainedTokenizerBase | None) -> StopTest | None:
-    """The test of a row's new tokens that ends it, from stop strings or as it is."""
-    if stop is None or callable(stop):
-        return stop
+def stop_test(
+    stop: Sequence[str] | StopTest | None, tokenizer: PreTrainedTokenizerBase | None
+) -> Callable[[], StopTest] | None:
+    """What makes the test of a row's new tokens that ends it, from stop strings or a test as it is."""
+    if stop is None:
+        return None
+    if callable(stop):
+        return lambda: lambda tokens: stop(list(tokens))  # a copy: the list goes on growing
     strings = [stop] if isinstance(stop, str) else list(stop)
     if not strings:
         return None
@@ -229,12 +235,19 @@ def stop_test(stop: Sequence[str] | StopTest | None, tokenizer: PreTrainedTokeni
     if tokenizer is None:
         raise UserError("stop strings need the tokenizer; pass tokenizer=..., or a function of the tokens as stop")
     decode = tokenizer.decode
+    reach = max(map(len, strings)) - 1
 
-    def holds(tokens: list[int]) -> bool:
-        text = str(decode(tokens))
-        return any(string in text for string in strings)
+    def of_a_row() -> StopTest:
+        running = RunningText(decode, reach)
 
-    return holds
+        def holds(tokens: list[int]) -> bool:
+            # Shorter beginnings hold none, so one that is there now ends in what is not settled.
+            _, before, text = running.add(tokens[len(running.tokens) :])
+            return any(string in before + text for string in strings)
+
+        return holds
+
+    return of_a_row
 
 
 def _check_length(model: PreTrainedModel, prompt: int, new: int, margin: int, cache_length: int | None) -> None:

@@ -77,7 +77,9 @@ class Rows:
         self.forward_passes = torch.zeros(batch, dtype=torch.long, device=device)
         self.end_tokens = torch.tensor(request.end_tokens, dtype=torch.long, device=device)
         self.pass_number = 0
-        self._reported = [0] * batch
+        self._texts: list[list[int]] = [[] for _ in range(batch)]
+        """What is final of each row, on the host; kept only if it is tested or handed out."""
+        self._tests = [] if request.stop is None else [request.stop() for _ in range(batch)]
         self._stopped: set[int] = set()
 
     def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
@@ -109,32 +111,36 @@ class Rows:
         finished = known >= self.end
         newly = finished & ~self.done
         self.forward_passes = torch.where(newly, self.pass_number, self.forward_passes)
+        before = self.known
         self.known = torch.where(self.done, self.known, known)
         self.done = self.done | finished
-        if self.request.stop or self.request.on_tokens:
-            self._follow()
+        if self._tests or self.request.on_tokens:
+            self._follow(before, width)
 
-    def _follow(self) -> None:
-        """Test the stop condition on the tokens that became final, and hand them out (reads them to the host)."""
-        final = torch.minimum(self.known, self.end).tolist()
-        sequence = self.sequence.cpu()
-        for row, start in enumerate(self.request.lengths):
-            seen, now = self._reported[row], final[row] - start
-            if row in self._stopped or now <= seen:
+    def _follow(self, before: Tensor, width: int) -> None:
+        """Test the stop condition on the tokens that became final, and hand them out (reads these to the host).
+
+        before [batch]: what was known before this pass; at most ``width`` tokens from there on are new.
+        """
+        window = before[:, None] + torch.arange(width, device=before.device)
+        tokens = self.sequence.gather(1, window.clamp(max=self.capacity - 1))
+        final = torch.minimum(self.known, self.end)
+        for row, (end, *found) in enumerate(torch.cat([final[:, None], tokens], 1).tolist()):
+            text, start = self._texts[row], self.request.lengths[row]
+            seen = len(text)
+            if row in self._stopped or end - start <= seen:
                 continue
-            tokens = sequence[row, start : start + now].tolist()
-            if self.request.stop:
-                hit = next((n for n in range(seen + 1, now + 1) if self.request.stop(tokens[:n])), None)
-                if hit is not None:
+            for token in found[: end - start - seen]:
+                text.append(token)
+                if self._tests and self._tests[row](text):
                     self._stopped.add(row)
-                    tokens = tokens[:hit]
-                    self.end[row] = start + hit
+                    self.end[row] = start + len(text)
                     self.ended[row] = False
                     self.forward_passes[row] = self.pass_number
                     self.done[row] = True
-            self._reported[row] = len(tokens)
+                    break
             if self.request.on_tokens:
-                self.request.on_tokens(row, tokens[seen:])
+                self.request.on_tokens(row, text[seen:])
 
     def generation(self, prefill_passes: int, model_passes: int, model_queries: int) -> Generation:
         """The result, read to the host once."""

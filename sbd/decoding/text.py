@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from transformers import PreTrainedTokenizerBase
 
 from sbd.decoding.request import TokenCallback
+from sbd.decoding.running_text import INCOMPLETE, RunningText
 from sbd.errors import UserError
 
 TextCallback = Callable[[int, str], None]
-
-_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-"""What a tokenizer shows for the first bytes of a character whose others are in tokens to come."""
 
 
 class TextStream:
@@ -24,27 +23,29 @@ class TextStream:
     ):
         if tokenizer is None:
             raise UserError("on_text needs the tokenizer; pass tokenizer=..., or take tokens with on_tokens")
-        self.on_text, self.on_tokens, self.tokenizer = on_text, on_tokens, tokenizer
-        self._tokens: dict[int, list[int]] = defaultdict(list)
+        self.on_text, self.on_tokens = on_text, on_tokens
+        decode = partial(tokenizer.decode, skip_special_tokens=True)
+        self._texts: dict[int, RunningText] = defaultdict(lambda: RunningText(decode))
+        self._held: dict[int, tuple[int, str]] = {}
+        """Of each row, where the part of its text that may still change starts, and that part."""
         self._given: dict[int, int] = defaultdict(int)
 
     def __call__(self, row: int, tokens: list[int]) -> None:
         """Tokens of a row that became final."""
         if self.on_tokens is not None:
             self.on_tokens(row, tokens)
-        self._tokens[row] += tokens
-        self._give(row, self._text(row).rstrip(_INCOMPLETE))
+        start, _, text = self._texts[row].add(tokens)
+        self._held[row] = start, text
+        self._give(row, start, text.rstrip(INCOMPLETE))
 
     def end(self) -> None:
         """All rows are done: what was held back is final too."""
-        for row in self._tokens:
-            self._give(row, self._text(row))
+        for row, (start, text) in self._held.items():
+            self._give(row, start, text)
 
-    def _text(self, row: int) -> str:
-        return str(self.tokenizer.decode(self._tokens[row], skip_special_tokens=True))
-
-    def _give(self, row: int, text: str) -> None:
-        piece = text[self._given[row] :]
+    def _give(self, row: int, start: int, text: str) -> None:
+        """``text`` is what stands at character ``start``, at or before the end of what was given."""
+        piece = text[self._given[row] - start :]
         if piece:
             self._given[row] += len(piece)
             self.on_text(row, piece)
