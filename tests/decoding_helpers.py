@@ -126,7 +126,7 @@ def reference_autoregressive(model, prompt, most, end_tokens=()):
     return tokens[len(prompt) :]
 
 
-def reference_set_block(model, prompt, k, gamma, most, end_tokens=(), first_token="masked", commit="fused"):
+def reference_set_block(model, prompt, k, gamma: Any, most, end_tokens=(), first_token="masked", commit="fused"):
     """Tokens, number of passes, and pass of each token; k: the size of all blocks, or sizes one by one.
 
     gamma: of the entropy bound, or a function from logits by position to the positions to reveal.
@@ -146,9 +146,9 @@ def reference_set_block(model, prompt, k, gamma, most, end_tokens=(), first_toke
             if first_token == "next_token" and first:
                 rows[0] = logits[len(clean) - 1]
             ended = next((i for i in range(k) if block[i] in end_tokens), k)  # what is behind it is not asked for
-            chosen = reveal({i: rows[i] for i in range(ended) if block[i] == MASK})
+            chosen = set(reveal({i: rows[i] for i in range(ended) if block[i] == MASK}))
             if first_token == "next_token" and first:
-                chosen = {*chosen, 0}
+                chosen.add(0)
             first = False
             for i in chosen:
                 block[i], at[i] = int(rows[i].argmax()), passes
