@@ -11,6 +11,7 @@ import pytest
 
 from paper_figures import errata, paper_index
 from sbd.errors import UserError
+from sbd.experiment_files import load_experiment
 from sbd.selection import Figures
 
 ROOT = Path(__file__).parents[2]
@@ -62,11 +63,12 @@ def test_every_module_with_outputs_is_in_the_index_and_takes_its_command(
 ) -> None:
     listed = {entry.module for entry in paper_index.ENTRIES}
     modules = {path.stem for path in (ROOT / "paper_figures").glob("*.py") if "command.parser(" in path.read_text()}
-    # The page of figures 5, 12 and 13 has the command line of both; measured times lie beside those CSV files.
-    assert modules - {"beside", "decoding_speed"} | {"figure5", "figures12_13"} == listed
+    # The page of figures 5, 12 and 13 has the command line of both.
+    assert modules - {"beside"} | {"figure5", "figures12_13"} == listed
+    experiment = load_experiment("experiments/tiny.yaml")
     for entry in paper_index.ENTRIES:
         module = importlib.import_module(f"paper_figures.{entry.module}")
-        words = shlex.split(entry.command("experiments/tiny.yaml", Path("source"), Path("target")))
+        words = shlex.split(entry.command(experiment, Path("source"), Path("target")))
         assert words[:3] == ["python", "-m", module.__name__]
         # An option that a module does not have would end with SystemExit, before a missing file is noticed.
         monkeypatch.chdir(tmp_path)
@@ -76,6 +78,8 @@ def test_every_module_with_outputs_is_in_the_index_and_takes_its_command(
 
 def test_every_section_has_an_entry_and_every_entry_a_caption() -> None:
     sections = {entry.section for entry in paper_index.ENTRIES if entry.section}
-    assert sections == set(Figures.model_fields)
-    for entry in paper_index.ENTRIES:
+    assert sections == {*Figures.model_fields, "speed"}
+    rows = [line for line in paper_index.page("paper-tiny").splitlines() if line.startswith("| ")][2:]
+    for entry, row in zip(paper_index.ENTRIES, rows, strict=True):
+        assert f"| `snakemake --cores 1 {entry.module} --config experiment=experiments/paper-tiny.yaml` |" in row
         assert (ROOT / "workflow/report" / f"{entry.module}.rst").is_file()
