@@ -96,7 +96,7 @@ def _table(*names: str) -> tuple[str, ...]:
 
 
 ENTRIES = (
-    Entry("claims", "claims", (RECORDS, DIFFERENCES, CONTRASTS, REPORTED), _table("claims"), CLAIMS, "claims"),
+    Entry("claims", "claims", (RECORDS, DIFFERENCES, CONTRASTS, REPORTED, SPEED), _table("claims"), CLAIMS, "claims"),
     Entry("table 1", "table1", (RECORDS, REPORTED), _table("table1"), TABLES),
     Entry("table 2", "table2", (RECORDS, DIFFERENCES, REPORTED), _table("table2"), TABLES, "table2"),
     Entry(

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from synthetic import paper_file, records
+from test_decoding_speed import rows
 
 from paper_figures import claims, inputs, reported
 from paper_figures.claims import Cell, Quantity, Side, verdict
@@ -199,6 +200,23 @@ def test_without_the_masked_token_loss_blocks_must_fall_clearly_below(tmp_path: 
     # 4 points lost by the made-up formula, of 5.
     assert [c.quantities[0].interval.estimate for c in cells] == pytest.approx([-4.0] * 4, abs=0.2)
     assert verdict(cells) == "not reproduced"
+
+
+def test_a_block_of_16_is_also_judged_by_the_passes_that_were_measured(tmp_path: Path) -> None:
+    experiment, options = written(tmp_path)
+    times = rows("llama-tiny")  # 2 ms for a block of 16, 1 ms for one token
+    times.to_csv(tmp_path / "speed.csv", index=False)
+    claims.main([*options, "--speed", str(tmp_path / "speed.csv")])
+    frame = pd.read_csv(tmp_path / "claims.csv")
+    measured = frame.loc[frame["where"].str.contains("measured on cpu: x, float32, threads: 1, batch")]
+    assert measured["estimate"].tolist() == [2.0, 2.0]
+    nothing = pd.DataFrame()
+    cheap = times.assign(ms_pass_k=1.01)
+    cells = claims.block_16_is_cheap(claims.Evidence(experiment, nothing, nothing, cheap))
+    assert [c.holds(Quantity.by_interval) for c in cells[-2:]] == [True, True]
+    assert len(cells) == 8 + 2
+    other = times.assign(block_size=8)
+    assert len(claims.block_16_is_cheap(claims.Evidence(experiment, nothing, nothing, other))) == 8
 
 
 def test_what_the_paper_reports_is_read_from_its_numbers(tmp_path: Path) -> None:
