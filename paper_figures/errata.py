@@ -380,7 +380,8 @@ FAULTS = {
         "figure 5, p. 7; figures 12 and 13, p. 19",
         "That all points of the two panels are equal was seen when both were read off the drawings; the reported "
         "numbers hold one of them. What the check shows is that many of these scores cannot come from 500 or 378 "
-        "problems, the sizes of MBPP and MBPP+, while all fit the 1,319 of GSM8K (with so many, every tenth of a percent does).",
+        "problems, the sizes of MBPP and MBPP+, while all fit the 1,319 of GSM8K (with so many, "
+        "every tenth of a percent does).",
         mbpp_panel,
     ),
     "canvas": Fault(
