@@ -94,7 +94,8 @@ def main(
         of_paper.HOW,
         empty=empty,
     )
-    reported["n"] = reported["benchmark"].map(of_paper.problems(options.reported))
+    counts = of_paper.problems(options.reported)
+    reported["n"] = [counts[str(benchmark)] for benchmark in reported["benchmark"]]
     with style.house_style():
         figure = draw(experiment, inputs.read_records(options.records, experiment), reported, chosen, options.partial)
         return style.save(figure, options.output, name)

@@ -211,8 +211,8 @@ def _values(problems: Problems, name: str) -> np.ndarray:
 
 
 def _compared(ours: Problems, theirs: Problems, seed: int) -> dict[str, Any]:
-    correct = [_values(part, "correct").tolist() for part in (theirs, ours)]
-    paired = statistics.paired_difference(*correct, seed)
+    before, after = (_values(part, "correct").tolist() for part in (theirs, ours))
+    paired = statistics.paired_difference(before, after, seed)
     points = paired.difference.times(100)
     tokens, passes = (_values(ours, name).tolist() for name in ("tokens", "forward_passes"))
     speed = statistics.ratio_of_sums(tokens, passes, seed) if all(passes) else None

@@ -27,7 +27,8 @@ REPORTED = Path(__file__).parents[2] / "experiments" / "reported"
 
 def reported(name: str) -> pd.DataFrame:
     frame = pd.read_csv(REPORTED / name)
-    return frame.assign(n=frame["benchmark"].map(of_paper.problems(REPORTED))) if "benchmark" in frame else frame
+    counts = of_paper.problems(REPORTED)
+    return frame.assign(n=[counts[name] for name in frame["benchmark"]]) if "benchmark" in frame else frame
 
 
 def curves(axes: Axes) -> list[np.ndarray]:
