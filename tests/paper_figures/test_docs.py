@@ -71,7 +71,7 @@ def test_every_module_with_outputs_is_in_the_index_and_takes_its_command(
     modules = {path.stem for path in (ROOT / "paper_figures").glob("*.py") if "command.parser(" in path.read_text()}
     # The page of figures 5, 12 and 13 has the command line of both.
     assert modules - {"beside"} | {"figure5", "figures12_13"} == listed
-    experiment = load_experiment("experiments/tiny.yaml")
+    experiment = load_experiment("experiments/paper-tiny.yaml")
     for entry in paper_index.ENTRIES:
         module = importlib.import_module(f"paper_figures.{entry.module}")
         words = shlex.split(entry.command(experiment, Path("source"), Path("target")))
