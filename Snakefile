@@ -46,5 +46,4 @@ rule all:
     default_target: True
     input:
         [entry.writes(EXPERIMENT.folder)[0] for entry in paper_index.drawn(EXPERIMENT)],
-        rules.decoding_speed.output.pdf.format(scale=EXPERIMENT.work_scale) if EXPERIMENT.speed else [],
         [page.format(scale=EXPERIMENT.work_scale) for page in rules.traces.output] if EXPERIMENT.traces else [],

@@ -1,4 +1,4 @@
-"""Ablations that the paper has not: score and tokens per forward of each arm beside the paper's own setting.
+"""Ablations that the paper has not: score and tokens per forward of each arm beside the one it differs from.
 
 A table with the paired difference to the first arm of each group, and a figure with one row of panels per benchmark.
 """
@@ -53,10 +53,9 @@ def build(
                         continue
                     row = inputs.row_at(found, key)
                     score = f"{row['score']:.1f} [{row['score_low']:.1f}, {row['score_high']:.1f}]"
-                    pair = (model, benchmark, arm.run, arm.decoder, arms[0].run, arms[0].decoder)
-                    if differences is not None and pair in differences.index:
-                        change = inputs.row_at(differences, pair)
-                        score += f" {change['difference']:+.1f} [{change['low']:+.1f}, {change['high']:+.1f}]"
+                    if differences is not None and (arm.run, arm.decoder) != (arms[0].run, arms[0].decoder):
+                        pair = (model, str(benchmark), arm.run, arm.decoder, arms[0].run, arms[0].decoder)
+                        score += _change(differences, experiment, pair, missing if partial else None)
                     cells.append(f"{score} ({row['tokens_per_forward']:.2f}{TIMES})")
                 lines.append([group, arm_label(experiment, arm), model_label(experiment, model), *cells])
         groups.append(len(lines) - before)
@@ -65,7 +64,7 @@ def build(
     caption = (
         f"Scale {experiment.scale}. Score in percent with its 95% interval over the n problems"
         + (", difference to the first arm of the group with its interval" if differences is not None else "")
-        + f", tokens per forward pass ({TIMES}). The first arm of each group is the paper's setting."
+        + f", tokens per forward pass ({TIMES}). The others of a group differ from its first arm in one thing."
     )
     if warning := command.partial_warning(missing):
         caption += f" {warning}."
@@ -114,9 +113,18 @@ def draw(experiment: Experiment, records: pd.DataFrame, chosen: Ablations, parti
         Line2D([], [], **{**looks[model], "linestyle": ""}, label=model_label(experiment, model)) for model in models
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4)
-    text = f"scale {experiment.scale}; bars: 95% intervals over problems; first arm of each group: the paper's setting"
+    text = f"scale {experiment.scale}; bars: 95% intervals over problems; all of a group differ from its first arm"
     style.note(figure, text, command.partial_warning(missing))
     return figure
+
+
+def _change(differences: pd.DataFrame, experiment: Experiment, pair: inputs.Pair, missing: list[str] | None) -> str:
+    """The difference to the first arm of a group; nothing where that was not evaluated."""
+    known = 0 if missing is None else len(missing)
+    row = inputs.difference(differences, experiment, pair, missing)
+    if row is None:
+        return "" if missing is None or len(missing) == known else " missing"
+    return f" {row['difference']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}]"
 
 
 def _arms(chosen: Ablations) -> list[Arm]:
@@ -131,8 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     options = parser.parse_args(arguments)
     experiment = load_experiment(options.experiment)
     chosen = command.required(experiment.figures.ablations, "ablations", options.experiment)
-    records = inputs.read_records(options.records)
-    differences = inputs.read_differences(options.differences) if options.differences else None
+    records = inputs.read_records(options.records, experiment)
+    differences = inputs.read_differences(options.differences, experiment) if options.differences else None
     table = build(experiment, records, chosen, differences, options.partial)
     paths = tables.write(options.output, "ablations", *table)
     with style.house_style():

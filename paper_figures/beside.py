@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paper_figures import command, inputs, style
+from paper_figures import reported as of_paper
 from paper_figures.labels import benchmark_label, model_label
 from sbd.config import Experiment
 from sbd.experiment_files import load_experiment
 
-REPORTED_NAMES = {"humaneval": "HumanEval", "gsm8k": "GSM8K"}
 WIDTH = 2
 """Panels in a row."""
 
@@ -32,7 +32,7 @@ class Page:
 
 
 def page(experiment: Experiment, rows: pd.DataFrame, reported: pd.DataFrame, height: float) -> Page:
-    """Empty panels with their titles; ``height`` in inches of a row of them."""
+    """Empty panels with their titles; ``height`` in inches of a row of them. reported: with a column n of problems."""
     found = [
         (model, benchmark, part)
         for benchmark in inputs.unique(rows, "benchmark")
@@ -54,9 +54,11 @@ def page(experiment: Experiment, rows: pd.DataFrame, reported: pd.DataFrame, hei
     below = []
     for index, name in enumerate(names):
         axes = figure.add_subplot(grid[lines, index * above : (index + 1) * above])
-        axes.set_title(f"reported by the paper: {REPORTED_NAMES.get(name, name)}, 3B")
+        part = inputs.where(reported, benchmark=name)
+        title = of_paper.benchmark(name, {str(b): int(n) for b, n in zip(part["benchmark"], part["n"], strict=True)})
+        axes.set_title(f"reported by the paper: {title}, 3B")
         axes.set_xlabel("forward passes per problem")
-        below.append((axes, inputs.where(reported, benchmark=name)))
+        below.append((axes, part))
     for axes, _ in (*measured[::above], *below[:1]):
         axes.set_ylabel("score (%)")
     if below:
@@ -89,9 +91,11 @@ def main(
         options.reported / f"{name}.csv",
         [*text, "mean_nfe", "accuracy_percent", *empty],
         text,
-        "take it from experiments/reported/",
+        of_paper.HOW,
         empty=empty,
     )
+    counts = of_paper.problems(options.reported)
+    reported["n"] = [counts[str(benchmark)] for benchmark in reported["benchmark"]]
     with style.house_style():
-        figure = draw(experiment, inputs.read_records(options.records), reported, chosen, options.partial)
+        figure = draw(experiment, inputs.read_records(options.records, experiment), reported, chosen, options.partial)
         return style.save(figure, options.output, name)

@@ -6,65 +6,95 @@ A claim is a list of cells (model and benchmark), each with quantities that must
     trend only      not so, but in more than half of the cells the estimate of every quantity does
     not reproduced  otherwise
     not attempted at this scale   the experiment names no runs for it, or evaluates none
+
+A cell whose arms were evaluated and cannot be compared (or, with ``--partial``, are missing) says so, and counts as one
+that is not on the claimed side.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 
-from paper_figures import command, inputs, tables
-from paper_figures.labels import model_label
+from paper_figures import command, decoding_speed, inputs, reported, tables
+from paper_figures.labels import ABSENT, model_label
+from sbd import differences as paired
 from sbd import roofline
 from sbd.config import Experiment
 from sbd.experiment_files import load_experiment
-from sbd.selection import Arm, Figures
+from sbd.selection import Arm, Figures, arms_of
 from sbd.statistics import Interval
 
 MARGIN = 2.0
 """Points of score within which two arms count as equally accurate."""
 
+SIDES = {"at least": operator.ge, "more than": operator.gt, "at most": operator.le, "less than": operator.lt}
+Side = Literal["at least", "more than", "at most", "less than"]
+
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number with its interval that must be at least (or at most) a threshold."""
+    """A number and the side of a threshold it must be on, with its interval over n problems (None: a calculation)."""
 
     name: str
     interval: Interval
     threshold: float
-    at_least: bool = True
+    side: Side = "at least"
+    n: int | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the claimed side."""
+        return bool(SIDES[self.side](value, self.threshold))
 
     def by_interval(self) -> bool:
         """Whether the whole interval is on the claimed side."""
-        return self.interval.low >= self.threshold if self.at_least else self.interval.high <= self.threshold
+        return self.holds(self.interval.low) and self.holds(self.interval.high)
 
     def by_estimate(self) -> bool:
         """Whether the estimate is."""
-        estimate = self.interval.estimate
-        return estimate >= self.threshold if self.at_least else estimate <= self.threshold
+        return self.holds(self.interval.estimate)
 
     def text(self) -> str:
-        """As the table shows it."""
-        return f"{self.name} {self.interval.estimate:.2f} [{self.interval.low:.2f}, {self.interval.high:.2f}]"
+        """As the table shows it: with as many decimals as tell on which side of the threshold each number is."""
+        values = (self.interval.estimate, self.interval.low, self.interval.high)
+        digits = next((d for d in range(2, 9) if all(self.holds(round(v, d)) == self.holds(v) for v in values)), 9)
+        estimate, low, high = (f"{value:.{digits}f}" for value in values)
+        return f"{self.name} {estimate} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One place where a claim is tried."""
+    """One place where a claim is tried; ``note`` says why there are no quantities."""
 
     where: str
     quantities: Sequence[Quantity]
+    note: str = ""
+
+    @property
+    def n(self) -> int | None:
+        """Number of problems; None for a calculation."""
+        return next((q.n for q in self.quantities if q.n is not None), None)
+
+    def holds(self, how: Callable[[Quantity], bool]) -> bool:
+        """Whether every quantity does, of which there must be one."""
+        return bool(self.quantities) and all(map(how, self.quantities))
+
+    def text(self) -> str:
+        """As the table shows it."""
+        count = "" if self.n is None else f" (n = {self.n})"
+        return f"{self.where}{count}: {', '.join(q.text() for q in self.quantities) or self.note}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, what must hold, and where it was tried."""
+    """What the paper says with its numbers, what must hold, and where it was tried."""
 
     name: str
     paper: str
@@ -76,19 +106,28 @@ def verdict(cells: Sequence[Cell]) -> str:
     """The rule of this module."""
     if not cells:
         return "not attempted at this scale"
-    if all(quantity.by_interval() for cell in cells for quantity in cell.quantities):
+    if all(cell.holds(Quantity.by_interval) for cell in cells):
         return "reproduced"
-    good = sum(all(quantity.by_estimate() for quantity in cell.quantities) for cell in cells)
+    good = sum(cell.holds(Quantity.by_estimate) for cell in cells)
     return "trend only" if 2 * good > len(cells) else "not reproduced"
+
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The CSV files, looked up by arm."""
+    """The CSV files, looked up by arm.
+
+    speed: the passes of one and of k tokens that `python -m sbd speed` measured; None where nothing was timed.
+    missing: with ``--partial`` the names of rows that are asked for and not there; without it one of them is an error.
+    """
 
     experiment: Experiment
-    records: pd.DataFrame
     differences: pd.DataFrame
+    contrasts: pd.DataFrame
+    speed: pd.DataFrame | None = None
+    missing: list[str] | None = None
 
     @property
     def figures(self) -> Figures:
@@ -108,63 +147,71 @@ class Evidence:
                 label = self.experiment.benchmarks[benchmark].label or benchmark
                 yield model, benchmark, f"{model_label(self.experiment, model)}, {label}"
 
-    def difference(self, model: str, benchmark: str, arm: Arm, baseline: Arm) -> Interval | None:
-        """Paired difference in points; None where that pair was not evaluated."""
-        row = self._row(model, benchmark, arm, baseline)
-        return None if row is None else Interval(*(float(row[name]) for name in ("difference", "low", "high")))
+    def asks(self, model: str, benchmark: str, *arms: Arm) -> bool:
+        """Whether the experiment evaluates all of these arms there."""
+        return self._jobs.issuperset((model, arm.run, arm.decoder, benchmark) for arm in arms)
 
-    def speed(self, model: str, benchmark: str, arm: Arm, baseline: Arm) -> Interval | None:
-        """Tokens per forward pass of the arm."""
-        row = self._row(model, benchmark, arm, baseline)
-        if row is None or math.isnan(float(row["tokens_per_forward"])):
-            return None
-        return Interval(*(float(row[f"tokens_per_forward{end}"]) for end in ("", "_low", "_high")))
+    @cached_property
+    def _jobs(self) -> set[tuple[str, str, str, str]]:
+        return set(self.experiment.jobs())
 
-    def _row(self, model: str, benchmark: str, arm: Arm, baseline: Arm) -> dict[str, Any] | None:
-        key = (model, benchmark, arm.run, arm.decoder, baseline.run, baseline.decoder)
-        if key not in self.differences.index:
-            return None
-        return inputs.row_at(self.differences, key)
+    def difference(self, model: str, benchmark: str, arm: Arm, baseline: Arm) -> Row | None:
+        """The row of a pair that is asked for. Raises UserError without it, but for ``--partial``."""
+        pair = (model, benchmark, arm.run, arm.decoder, baseline.run, baseline.decoder)
+        return inputs.difference(self.differences, self.experiment, pair, self.missing)
 
-    def record(self, model: str, arm: Arm, benchmark: str) -> dict[str, Any] | None:
-        """The record of an arm that generates text."""
-        found = inputs.where(self.records, model=model, run=arm.run, decoder=arm.decoder, benchmark=benchmark)
-        if found.empty or np.isnan(found["tokens_per_forward"].to_numpy(dtype=float)).any():
-            return None
-        return {str(name): value for name, value in found.iloc[0].items()}
+    def contrast(self, model: str, benchmark: str, name: str, arm: Arm) -> Row | None:
+        """The row of a contrast that is asked for; as above."""
+        key = (model, benchmark, name, arm.run, arm.decoder)
+        return inputs.contrast(self.contrasts, self.experiment, key, self.missing)
 
 
-def speed_up(evidence: Evidence) -> list[Cell]:
-    """gamma_low reaches 3 tokens per forward within the margin of the baseline."""
-    chosen = evidence.figures.claims
+MISSING = "missing"
+
+
+def _points(name: str, row: Row, threshold: float, side: Side = "at least") -> Quantity:
+    """A difference in points."""
+    interval = Interval(*(float(row[end]) for end in ("difference", "low", "high")))
+    return Quantity(name, interval, threshold, side, int(row["n"]))
+
+
+def _pairs(
+    evidence: Evidence, arm: Arm | None, baseline: Arm | None, quantities: Callable[[Row], list[Quantity]]
+) -> list[Cell]:
+    """A cell per model, benchmark and seed on which both arms are evaluated and that has quantities."""
+    if not (arm and baseline):
+        return []
     cells = []
     for model, benchmark, where in evidence.places():
-        if not (chosen and chosen.gamma_low):
-            break
-        for seed, arm, baseline in evidence.seeds(chosen.gamma_low, chosen.baseline):
-            speed = evidence.speed(model, benchmark, arm, baseline)
-            difference = evidence.difference(model, benchmark, arm, baseline)
-            if speed and difference:
-                points = Quantity("difference", difference, -MARGIN)
-                cells.append(Cell(where + seed, [Quantity("tokens per forward", speed, 3.0), points]))
+        for seed, one, two in evidence.seeds(arm, baseline):
+            if not evidence.asks(model, benchmark, one, two):
+                continue
+            row = evidence.difference(model, benchmark, one, two)
+            found = quantities(row) if row else []
+            if found or row is None:
+                cells.append(Cell(where + seed, found, "" if found else MISSING))
     return cells
 
 
-def _differences(evidence: Evidence, arm: Arm | None, baseline: Arm | None, limit: float, at_least: bool) -> list[Cell]:
-    if not (arm and baseline):
-        return []
-    found = (
-        (where + seed, evidence.difference(model, benchmark, one, two))
-        for model, benchmark, where in evidence.places()
-        for seed, one, two in evidence.seeds(arm, baseline)
-    )
-    return [Cell(where, [Quantity("difference", d, limit, at_least)]) for where, d in found if d]
+def speed_up(evidence: Evidence) -> list[Cell]:
+    """gamma_low reaches 3 tokens per forward within the margin of the baseline, where text is generated."""
+
+    def quantities(row: Row) -> list[Quantity]:
+        speed = Interval(*(float(row[f"tokens_per_forward{end}"]) for end in ("", "_low", "_high")))
+        if math.isnan(speed.estimate):
+            return []
+        return [Quantity("tokens per forward", speed, 3.0, n=int(row["n"])), _points("difference", row, -MARGIN)]
+
+    chosen = evidence.figures.claims
+    return _pairs(evidence, chosen.gamma_low, chosen.baseline, quantities) if chosen else []
 
 
 def quality_kept(evidence: Evidence) -> list[Cell]:
     """The SBD run, decoded by next-token prediction, is within the margin of the baseline."""
     chosen = evidence.figures.claims
-    return _differences(evidence, chosen.sbd_ntp, chosen.baseline, -MARGIN, True) if chosen else []
+    if not chosen:
+        return []
+    return _pairs(evidence, chosen.sbd_ntp, chosen.baseline, lambda row: [_points("difference", row, -MARGIN)])
 
 
 def loss_needed(evidence: Evidence) -> list[Cell]:
@@ -172,161 +219,218 @@ def loss_needed(evidence: Evidence) -> list[Cell]:
     chosen = evidence.figures.claims
     if not chosen:
         return []
-    return _differences(evidence, chosen.without_ntp_loss, chosen.with_ntp_loss or chosen.sbd_ntp, -5.0, False)
+    reference = chosen.with_ntp_loss or chosen.sbd_ntp
+    return _pairs(evidence, chosen.without_ntp_loss, reference, lambda r: [_points("difference", r, -5.0, "at most")])
+
+
+def masked_loss_needed(evidence: Evidence) -> list[Cell]:
+    """Without the MATP loss, decoded in blocks, the run loses at least 5 points."""
+    chosen = evidence.figures.claims
+    if not chosen:
+        return []
+    reference = chosen.with_matp_loss or chosen.gamma_low
+    return _pairs(evidence, chosen.without_matp_loss, reference, lambda r: [_points("difference", r, -5.0, "at most")])
 
 
 def gap_closes(evidence: Evidence) -> list[Cell]:
-    """The gap to the next-token twin is smaller after the longest training than after the shortest.
+    """The gap to the next-token twin is smaller after the longest training than after the shortest, where it is one.
 
-    The two gaps are combined by their outer ends, which makes the interval wider than it need be.
+    The difference of both gaps is taken problem by problem.
     """
-    chosen, claims = evidence.figures.figure5, evidence.figures.claims
-    if not chosen or len(chosen.lengths) < 2:
-        return []
-    low = claims.gamma_low.decoder if claims and claims.gamma_low else None
-    decoder = low if low in chosen.decoders else chosen.decoders[0]
     cells = []
     for model, benchmark, where in evidence.places():
-        ends = []
-        for length in (chosen.lengths[0], chosen.lengths[-1]):
-            twin = Arm(run=length.baseline, decoder=chosen.baseline_decoder)
-            ends.append(evidence.difference(model, benchmark, Arm(run=length.run, decoder=decoder), twin))
-        short, long = ends
-        if short and long:
-            closed = Interval(long.estimate - short.estimate, long.low - short.high, long.high - short.low)
-            cells.append(
-                Cell(where, [Quantity("gap closed by", closed, 0.0), Quantity("shortest behind by", short, 0.0, False)])
-            )
+        for index, arms in enumerate(paired.gap_arms(evidence.experiment)):
+            if not evidence.asks(model, benchmark, *arms):
+                continue
+            closed = evidence.contrast(model, benchmark, paired.GAP_CLOSED, arms[0])
+            short = evidence.difference(model, benchmark, *arms[2:])
+            name = f"{where}, {arms[0].decoder}" + (f", seed {index + 1}" if index else "")
+            if closed and short:
+                behind = _points("shortest above its twin by", short, 0.0, "less than")
+                cells.append(Cell(name, [_points("gap closed by", closed, 0.0, "more than"), behind]))
+            else:
+                cells.append(Cell(name, [], MISSING))
     return cells
 
 
 def bound_against_factor(evidence: Evidence) -> list[Cell]:
-    """The entropy bound is more accurate than the factor rule at equal tokens per forward.
+    """The entropy bound is more accurate than the factor rule at equal forward passes per problem.
 
-    The factor rule's score is read off between its two neighbouring points; outside of them nothing is compared. The
-    interval joins the two arms' own intervals as if independent, which is wider than a paired one.
+    The factor rule's score is that of its two neighbouring arms, weighted to the same passes, problem by problem.
     """
-    chosen = evidence.figures.claims
     cells = []
     for model, benchmark, where in evidence.places():
-        if not chosen:
-            break
-        factor = [row for arm in chosen.factor if (row := evidence.record(model, arm, benchmark)) is not None]
-        factor.sort(key=lambda row: row["tokens_per_forward"])
-        x = np.array([row["tokens_per_forward"] for row in factor], dtype=float)
-        for arm in chosen.entropy_bound:
-            row = evidence.record(model, arm, benchmark)
-            if row is None or len(x) < 2 or not x[0] <= row["tokens_per_forward"] <= x[-1]:
+        for arm, factors in paired.factor_arms(evidence.experiment):
+            if not (evidence.asks(model, benchmark, arm) and any(evidence.asks(model, benchmark, f) for f in factors)):
                 continue
-            score, low, high = (
-                float(np.interp(row["tokens_per_forward"], x, [f[name] for f in factor]))
-                for name in ("score", "score_low", "score_high")
-            )
-            better = row["score"] - score
-            down = math.hypot(row["score"] - row["score_low"], high - score)
-            up = math.hypot(row["score_high"] - row["score"], score - low)
-            interval = Interval(better, better - down, better + up)
-            cells.append(Cell(f"{where}, {arm.decoder}", [Quantity("points above factor", interval, 0.0)]))
+            row = evidence.contrast(model, benchmark, paired.ABOVE_FACTOR, arm)
+            name = f"{where}, {arm.run}, {arm.decoder}"
+            if row is None:
+                cells.append(Cell(name, [], MISSING))
+            elif math.isnan(row["difference"]):
+                note = (
+                    f"not comparable at equal passes: {row['passes']:.1f} a problem, "
+                    f"factor {row['passes_low']:.1f} to {row['passes_high']:.1f} (n = {row['n']})"
+                )
+                cells.append(Cell(name, [], note))
+            else:
+                cells.append(Cell(name, [_points("points above factor", row, 0.0, "more than")]))
     return cells
 
 
-def block_16_is_cheap(_: Evidence) -> list[Cell]:
-    """By the roofline with true sizes, on an H100: at most 10% slower. A calculation: its interval is a point."""
+def block_16_is_cheap(evidence: Evidence) -> list[Cell]:
+    """At most 10% slower, by the roofline with true sizes on an H100, and as this run measured it on its own machine.
+
+    Neither has an interval: the one is a calculation, the other the ratio of two medians.
+    """
     cells = []
     for shape in (roofline.LLAMA, roofline.QWEN):
         model = roofline.Roofline(shape, roofline.H100)
         for batch in (1, 4, 8, 16):
             worst = max(model.slowdown(batch, 16, cached) for cached in roofline.KV_LENGTHS)
-            quantity = Quantity("slow-down", Interval(worst, worst, worst), 1.10, False)
-            cells.append(Cell(f"{shape.name}, batch {batch}, worst KV length", [quantity]))
+            quantity = Quantity("slow-down", Interval(worst, worst, worst), 1.10, "at most")
+            cells.append(Cell(f"{shape.name} on an H100 by the roofline, batch {batch}, worst KV length", [quantity]))
+    if evidence.speed is None:
+        return cells
+    timed = evidence.speed.loc[(evidence.speed["block_size"] == 16) & evidence.speed["ms_pass_k"].notna()]
+    for row in timed.drop_duplicates(["model", "batch"]).to_dict("records"):
+        ratio = float(row["ms_pass_k"] / row["ms_pass_1"])
+        quantity = Quantity("slow-down", Interval(ratio, ratio, ratio), 1.10, "at most")
+        name = model_label(evidence.experiment, str(row["model"]))
+        machine = f"{row['device']}, {row['dtype']}, threads: {int(row['threads'])}"
+        cells.append(Cell(f"{name} measured on {machine}, batch {int(row['batch'])}", [quantity]))
     return cells
 
 
-CLAIMS: list[tuple[str, str, str, Callable[[Evidence], list[Cell]]]] = [
-    (
+@dataclass(frozen=True)
+class Rule:
+    """A claim, what the paper has for it (from the folder of its numbers), and how it is tried."""
+
+    name: str
+    paper: Callable[[Path], str]
+    condition: str
+    cells: Callable[[Evidence], list[Cell]]
+
+
+CLAIMS = [
+    Rule(
         "3 to 5 times fewer forward passes at the same accuracy",
-        "abstract and table 1",
+        reported.speed_up,
         f"gamma_low: tokens per forward >= 3 and difference to NTP >= -{MARGIN:g} points",
         speed_up,
     ),
-    (
+    Rule(
         "Next-token quality is kept",
-        "table 1, rows SBD / NTP",
+        reported.quality_kept,
         f"SBD run decoded by NTP: difference to the NTP run >= -{MARGIN:g} points",
         quality_kept,
     ),
-    (
+    Rule(
         "The next-token loss is needed",
-        "figure 4 and table 2",
+        reported.loss_needed,
         "SBD without NTP loss: difference to SBD <= -5 points, both decoded by NTP",
         loss_needed,
     ),
-    (
+    Rule(
+        "Without the masked-token loss, decoding in blocks falls clearly below",
+        reported.without_matp_loss,
+        "SBD without MATP loss: difference to SBD <= -5 points, both decoded in blocks",
+        masked_loss_needed,
+    ),
+    Rule(
         "More training steps close the gap to next-token training",
-        "figure 5",
-        "gap to the twin closed by >= 0 points from shortest to longest, shortest behind its twin",
+        reported.gap_closes,
+        "gap to the twin closed by > 0 points from shortest to longest, and shortest below its twin",
         gap_closes,
     ),
-    (
+    Rule(
         "The entropy bound beats the factor rule at equal passes",
-        "figures 12 and 13",
-        "points above the factor rule at equal tokens per forward >= 0",
+        reported.bound_against_factor,
+        "points above the factor rule at equal forward passes per problem > 0",
         bound_against_factor,
     ),
-    (
+    Rule(
         "A block of 16 costs a few percent",
-        "tables 3 and 4",
-        "slow-down of a pass <= 1.10 by the roofline with true sizes",
+        reported.block_16,
+        "slow-down of a pass <= 1.10, by the roofline and as measured",
         block_16_is_cheap,
     ),
 ]
 
 
-def build(evidence: Evidence) -> list[Claim]:
-    """All claims with their cells."""
-    return [Claim(name, paper, condition, cells(evidence)) for name, paper, condition, cells in CLAIMS]
+def build(evidence: Evidence, paper: Path) -> list[Claim]:
+    """All claims with their cells; ``paper`` is the folder of the paper's numbers."""
+    return [Claim(rule.name, rule.paper(paper), rule.condition, rule.cells(evidence)) for rule in CLAIMS]
 
 
-def layout(claims: Sequence[Claim], scale: str) -> tuple[pd.DataFrame, tables.Layout, tables.Layout]:
+def layout(
+    claims: Sequence[Claim], scale: str, missing: Sequence[str] = ()
+) -> tuple[pd.DataFrame, tables.Layout, tables.Layout]:
     """A row per cell as numbers, a row per claim as text, and the same without the evidence."""
+    nothing = Quantity("none", Interval(math.nan, math.nan, math.nan), math.nan)
     numbers = [
         [
-            *(claim.name, cell.where, q.name, q.interval.estimate, q.interval.low, q.interval.high, q.threshold),
-            "at least" if q.at_least else "at most",
-            verdict(claim.cells),
+            *(claim.name, cell.where, q.name, q.n, q.interval.estimate, q.interval.low, q.interval.high),
+            *(q.threshold, "" if q is nothing else q.side, cell.note, verdict(claim.cells)),
         ]
         for claim in claims
-        for cell in claim.cells or [Cell("none", [Quantity("none", Interval(math.nan, math.nan, math.nan), math.nan)])]
-        for q in cell.quantities
+        for cell in claim.cells or [Cell("none", [])]
+        for q in cell.quantities or [nothing]
     ]
-    columns = ["claim", "where", "quantity", "estimate", "low", "high", "threshold", "side", "verdict"]
+    columns = ["claim", "where", "quantity", "n", "estimate", "low", "high", "threshold", "side", "note", "verdict"]
+    frame = pd.DataFrame(numbers, columns=pd.Index(columns)).astype({"n": "Int64"})
     rows = []
     for claim in claims:
-        evidence = "; ".join(f"{c.where}: {', '.join(q.text() for q in c.quantities)}" for c in claim.cells)
-        rows.append([claim.name, claim.paper, claim.condition, evidence or "none", verdict(claim.cells)])
+        evidence = "; ".join(cell.text() for cell in claim.cells)
+        counts = sorted({cell.n for cell in claim.cells if cell.n is not None})
+        n = " to ".join(map(str, dict.fromkeys(counts[:1] + counts[-1:]))) or ABSENT
+        rows.append([claim.name, claim.paper, claim.condition, n, evidence or "none", verdict(claim.cells)])
     caption = (
-        f"Scale {scale}; evidence of this run with 95% intervals over problems; a run that was repeated with another "
+        f"Scale {scale}; evidence of this run with 95% intervals over n problems; a run that was repeated with another "
         "seed is another cell. Reproduced: in every cell the whole interval of every quantity is on the "
-        "claimed side. Trend only: the estimates are in more than half of them. The verdict is computed, not written."
+        "claimed side. Trend only: the estimates are in more than half of them. A cell that cannot be compared, or is "
+        "missing, is not on the claimed side. The verdict is computed, not written."
     )
-    header = ["claim", "in the paper", "what must hold", "evidence", "verdict"]
-    short = tables.Layout([*header[:3], header[4]], [[*row[:3], row[4]] for row in rows], caption, left=4)
-    return pd.DataFrame(numbers, columns=pd.Index(columns)), tables.Layout(header, rows, caption, left=5), short
+    if warning := command.partial_warning(list(missing)):
+        caption += f" {warning}."
+    header = ["claim", "in the paper", "what must hold", "n", "evidence", "verdict"]
+    short = tables.Layout([*header[:4], header[5]], [[*row[:4], row[5]] for row in rows], caption, left=5)
+    return frame, tables.Layout(header, rows, caption, left=6), short
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
-    """Command line: records.csv and differences.csv -> claims.csv, .md and .tex."""
+    """Command line: records.csv, differences.csv, contrasts.csv (and measured times) -> claims.csv, .md and .tex."""
     parser = command.parser(
         __doc__,
-        records="records.csv of `python -m sbd collect`",
+        records="records.csv of `python -m sbd collect`, which must have all arms of the claims",
         differences="differences.csv of `python -m sbd collect`",
+        contrasts="contrasts.csv of `python -m sbd collect`",
+        reported="folder of the paper's numbers",
     )
+    parser.add_argument("--speed", type=Path, nargs="+", help="CSV files of `python -m sbd speed`, if there are any")
     options = parser.parse_args(arguments)
     experiment = load_experiment(options.experiment)
     command.required(experiment.figures.claims, "claims", options.experiment)
-    records, differences = inputs.read_records(options.records), inputs.read_differences(options.differences)
-    claims = build(Evidence(experiment, records, differences))
-    return tables.write(options.output, "claims", *layout(claims, experiment.scale))
+    records = inputs.read_records(options.records, experiment)
+    _, missing = inputs.rows_of(records, experiment, _arms(experiment), options.partial, speed=False)
+    evidence = Evidence(
+        experiment,
+        inputs.read_differences(options.differences, experiment),
+        inputs.read_contrasts(options.contrasts, experiment),
+        decoding_speed.read(options.speed, experiment) if options.speed else None,
+        missing if options.partial else None,
+    )
+    claims = build(evidence, options.reported)
+    return tables.write(options.output, "claims", *layout(claims, experiment.scale, list(dict.fromkeys(missing))))
+
+
+def _arms(experiment: Experiment) -> list[Arm]:
+    """All arms that a claim compares."""
+    figures = experiment.figures
+    found = [arm for where, arm in arms_of(figures) if where == "claims"]
+    found += [arm for arms in paired.gap_arms(experiment) for arm in arms]
+    again = [Arm(run=run, decoder=a.decoder) for a in found for (run,) in experiment.seeds_of(a.run)]
+    return [*found, *again]
 
 
 if __name__ == "__main__":

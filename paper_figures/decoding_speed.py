@@ -33,6 +33,7 @@ COLUMNS = [
     "gain_measured",
     "ms_pass_1",
     "threads",
+    "problems",
 ]
 OTHERS = {
     "autoregressive": "autoregressive",
@@ -54,9 +55,9 @@ def decoder_label(experiment: Experiment, run: str, decoder: str) -> str:
     return f"{named}{size}{first}"
 
 
-def read(paths: Sequence[Path]) -> pd.DataFrame:
+def read(paths: Sequence[Path], experiment: Experiment) -> pd.DataFrame:
     """The rows of the files of `python -m sbd speed`. Raises UserError."""
-    how = "run `python -m sbd speed`"
+    how = f"run `{experiment.command('speed')} --model MODEL`"
     return pd.concat([inputs.read_csv(path, COLUMNS, TEXT, how, EMPTY) for path in paths], ignore_index=True)
 
 
@@ -104,10 +105,14 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
     first = rows.iloc[0]
     text = (
         f"scale {experiment.scale}; {first['device']}, threads: {int(first['threads'])}, {first['dtype']}, "
-        f"torch {first['torch']}; medians by the {first['clock']} clock, prefill included"
+        f"torch {first['torch']}; medians by the {first['clock']} clock, prefill included; {_problems(rows)}"
     )
     style.note(figure, text)
     return figure
+
+
+def _problems(rows: pd.DataFrame) -> str:
+    return f"n = {' to '.join(f'{n:.0f}' for n in sorted(set(rows['problems'])))} problems"
 
 
 def layout(experiment: Experiment, rows: pd.DataFrame) -> tables.Layout:
@@ -146,22 +151,23 @@ def layout(experiment: Experiment, rows: pd.DataFrame) -> tables.Layout:
     ]
     caption = (
         f"Scale {experiment.scale}. Gain: tokens per second over our autoregressive loop. Positions per pass: of the "
-        "whole batch, through all layers, after the prefill."
+        f"whole batch, through all layers, after the prefill. Over the same {_problems(rows)}."
     )
     groups = [int(count) for count in rows.groupby(["model", "batch"], sort=False).size()]
     return tables.Layout(header, lines, caption, left=3, groups=groups)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
-    """Command line: CSV files of `python -m sbd speed` -> figures/decoding_speed.pdf, .png, tables/decoding_speed.*."""
+    """Command line: files of `python -m sbd speed` -> decoding_speed.csv, .md, .tex, and .pdf, .png in --figures."""
     parser = command.parser(__doc__)
+    parser.add_argument("--figures", type=Path, help="folder of the figure; default: --output")
     parser.add_argument("--speed", required=True, type=Path, nargs="+", help="CSV files of `python -m sbd speed`")
     options = parser.parse_args(arguments)
     experiment = load_experiment(options.experiment)
-    rows = read(options.speed)
+    rows = read(options.speed, experiment)
+    paths = tables.write(options.output, "decoding_speed", rows, layout(experiment, rows))
     with style.house_style():
-        paths = style.save(draw(experiment, rows), options.output / "figures", "decoding_speed")
-    return paths + tables.write(options.output / "tables", "decoding_speed", rows, layout(experiment, rows))
+        return paths + style.save(draw(experiment, rows), options.figures or options.output, "decoding_speed")
 
 
 if __name__ == "__main__":

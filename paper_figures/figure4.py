@@ -44,8 +44,8 @@ def draw(experiment: Experiment, metrics: pd.DataFrame, chosen: Figure4, partial
             axes.plot(steps, loss, **look, label=run_label(experiment, run))
         axes.set_title(model_label(experiment, model))
         axes.set_xlabel("training step")
-    if missing and not partial:
-        raise UserError(f"no training losses of {missing[0]}; train it and {inputs.COLLECT}")
+    if missing and (not partial or not any(axes.lines for axes in panels.flat)):
+        raise UserError(f"no training losses of {missing[0]}; train it and {inputs.collect(experiment)}")
     panels[0, 0].set_ylabel("next-token loss (nats per token)")
     handles = next(axes.get_legend_handles_labels() for axes in panels.flat if axes.lines)
     figure.legend(*handles, loc="outside upper center", ncols=min(4 if len(models) > 1 else 2, len(chosen.runs)))
@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     parser = command.parser(__doc__, metrics="metrics.csv of `python -m sbd collect`")
     options = parser.parse_args(arguments)
     experiment = load_experiment(options.experiment)
-    metrics = inputs.read_csv(options.metrics, columns.METRICS, ["model", "run"], inputs.COLLECT, empty=["block_loss"])
+    how = inputs.collect(experiment)
+    metrics = inputs.read_csv(options.metrics, columns.METRICS, ["model", "run"], how, empty=["block_loss"])
     with style.house_style():
         chosen = command.required(experiment.figures.figure4, "figure4", options.experiment)
         return style.save(draw(experiment, metrics, chosen, options.partial), options.output, "figure4")

@@ -16,8 +16,12 @@ from sbd.selection import Arm
 
 KEY = list(columns.JOB)
 COLUMNS = list(columns.RECORDS)
-COLLECT = "run `python -m sbd collect`"
 SPEEDS = ["tokens_per_forward", "tokens_per_second"]
+
+
+def collect(experiment: Experiment | None) -> str:
+    """What to run for the CSV files of an experiment."""
+    return f"run `{experiment.command('collect') if experiment else 'python -m sbd collect --experiment FILE'}`"
 
 
 def read_csv(
@@ -25,11 +29,12 @@ def read_csv(
 ) -> pd.DataFrame:
     """A CSV file with at least the columns ``names``; those not in ``text`` are finite numbers. Raises UserError.
 
-    how: what to run to get the file, for the error message. empty: columns that may have empty fields (NaN).
+    how: what to run to get the file, for the error message. empty: columns that may have empty fields, which become
+    NaN; the text "nan" in them is not an empty field.
     """
     path = Path(path)
     try:
-        frame = pd.read_csv(path, dtype=dict.fromkeys(text, str), keep_default_na=False, na_values=[""])
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
     except FileNotFoundError:
         raise UserError(f"no such file: {path}; {how}") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
@@ -37,22 +42,23 @@ def read_csv(
     if missing := [name for name in names if name not in frame.columns]:
         raise UserError(f"{path}: column {', '.join(missing)} is missing; {how}")
     for name in names:
-        blank = frame[name].isna().to_numpy() if name in empty else np.zeros(len(frame), bool)
-        if name not in text:
-            frame[name] = pd.to_numeric(frame[name], errors="coerce")
+        blank = (frame[name] == "").to_numpy()
+        frame[name] = frame[name].mask(blank) if name in text else pd.to_numeric(frame[name], errors="coerce")
         values = frame[name].to_numpy()
         bad = pd.isna(values) if name in text else ~np.isfinite(values.astype(float))
-        if (bad := bad & ~blank).any():
+        if name in empty:
+            bad = bad & ~blank
+        if bad.any():
             raise UserError(f"{path}, line {int(np.flatnonzero(bad)[0]) + 2}: {name} is not a value; {how}")
     return frame
 
 
-def read_records(path: str | Path) -> pd.DataFrame:
-    """The rows of ``records.csv``, one per evaluation, checked. Raises UserError.
+def read_records(path: str | Path, experiment: Experiment | None = None) -> pd.DataFrame:
+    """The rows of ``records.csv``, one per evaluation, checked. Raises UserError, which names what to run.
 
     A likelihood task generates nothing, so its tokens per forward and per second are NaN.
     """
-    frame = read_csv(path, COLUMNS, KEY, COLLECT, empty=SPEEDS)
+    frame = read_csv(path, COLUMNS, KEY, collect(experiment), empty=SPEEDS)
     frame["n"] = frame["n"].astype(int)
 
     def refuse(bad: np.ndarray, what: str) -> None:
@@ -73,13 +79,69 @@ def read_records(path: str | Path) -> pd.DataFrame:
     return frame
 
 
-def read_differences(path: str | Path) -> pd.DataFrame:
+def read_differences(path: str | Path, experiment: Experiment | None = None) -> pd.DataFrame:
     """The rows of ``differences.csv``, indexed by the pair that each compares. Raises UserError."""
-    pair, speed = list(columns.PAIR), list(columns.SPEED)
-    frame = read_csv(path, columns.DIFFERENCES, pair, COLLECT, empty=[*speed, "p_value"])
-    if frame.duplicated(pair).any():
-        raise UserError(f"{path}: two rows of one pair; {COLLECT}")
-    return frame.set_index(pair)
+    empty = [*columns.SPEED, "p_value"]
+    return _indexed(path, columns.DIFFERENCES, columns.PAIR, columns.PAIR, empty, experiment)
+
+
+def read_contrasts(path: str | Path, experiment: Experiment | None = None) -> pd.DataFrame:
+    """The rows of ``contrasts.csv``, indexed by what each is of. Raises UserError."""
+    empty = ["against", "difference", "low", "high", *columns.PASSES]
+    return _indexed(path, columns.CONTRASTS, columns.CONTRAST, [*columns.CONTRAST, "against"], empty, experiment)
+
+
+def _indexed(
+    path: str | Path,
+    names: Sequence[str],
+    key: Sequence[str],
+    text: Sequence[str],
+    empty: Sequence[str],
+    experiment: Experiment | None,
+) -> pd.DataFrame:
+    frame = read_csv(path, names, text, collect(experiment), empty=empty)
+    if frame.duplicated(list(key)).any():
+        raise UserError(f"{path}: two rows of one key; {collect(experiment)}")
+    frame["n"] = frame["n"].astype(int)
+    return frame.set_index(list(key))
+
+
+Pair = tuple[str, str, str, str, str, str]
+
+
+def difference(
+    differences: pd.DataFrame, experiment: Experiment, pair: Pair, missing: list[str] | None = None
+) -> dict[str, Any] | None:
+    """The row of a pair (see ``columns.PAIR``); None where the experiment does not ask for both of its sides.
+
+    Where it asks and there is no row this raises UserError; with a list ``missing`` (``--partial``) the name of the
+    pair is put there instead, and the answer is None.
+    """
+    model, benchmark, run, decoder, baseline_run, baseline_decoder = pair
+    sides = {(model, run, decoder, benchmark), (model, baseline_run, baseline_decoder, benchmark)}
+    if not sides <= set(experiment.jobs()):
+        return None
+    return _row(differences, pair, "differences.csv", experiment, missing)
+
+
+def contrast(
+    contrasts: pd.DataFrame, experiment: Experiment, key: tuple[str, ...], missing: list[str] | None = None
+) -> dict[str, Any] | None:
+    """The row of a contrast (see ``columns.CONTRAST``) that the experiment asks for; ``missing`` as in difference."""
+    return _row(contrasts, key, "contrasts.csv", experiment, missing)
+
+
+def _row(
+    frame: pd.DataFrame, key: tuple[str, ...], file: str, experiment: Experiment, missing: list[str] | None
+) -> dict[str, Any] | None:
+    if key in frame.index:
+        return row_at(frame, key)
+    if missing is None:
+        raise UserError(
+            f"{file} has no row of {'/'.join(key)}; {collect(experiment)}, or take what there is with --partial"
+        )
+    missing.append("/".join(key))
+    return None
 
 
 def rows_of(
@@ -118,15 +180,19 @@ def rows_of(
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         model, run, decoder, benchmark = missing[0].split("/")
         raise UserError(
-            f"no record of {missing[0]}{more}; run `python -m sbd evaluate --model {model} --run {run} "
-            f"--decoder {decoder} --benchmark {benchmark}` and `python -m sbd collect`, "
-            "or take what there is with --partial"
+            f"no record of {missing[0]}{more}; "
+            f"run `{experiment.evaluate_command(model, run, decoder, benchmark)}` and "
+            f"`{experiment.command('collect')}`, or take what there is with --partial"
         )
     rows = found.loc[[job for job in jobs if job in found.index]].reset_index(drop=True)
     if speed:
         rows = rows.loc[rows["tokens_per_forward"].notna()].reset_index(drop=True)
+    if rows.empty and not missing:
+        what = "a model and benchmark on which all of these arms are" if complete else "any of these arms"
+        names = ", ".join(dict.fromkeys(f"{arm.run}/{arm.decoder}" for arm in arms))
+        raise UserError(f"{experiment.file} does not evaluate {what} ({names}), with text generated; add it there")
     if rows.empty:
-        raise UserError("none of the wanted evaluations has a record; run them and then `python -m sbd collect`")
+        raise UserError(f"none of the wanted evaluations has a record; run them and then {collect(experiment)[4:]}")
     for benchmark, counts in rows.groupby("benchmark")["n"]:
         if counts.nunique() > 1:
             raise UserError(

@@ -12,11 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from paper_figures import command, tables
+from paper_figures import command, inputs, tables
 from paper_figures.labels import ABSENT, model_label, run_label
 from sbd import columns
 from sbd.config import Experiment
-from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 
 
@@ -51,13 +50,10 @@ def build(experiment: Experiment, losses: pd.DataFrame) -> tables.Layout:
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: losses.csv -> tables/losses.csv, .md and .tex."""
     options = command.parser(__doc__, losses="losses.csv of `python -m sbd collect`").parse_args(arguments)
-    if not options.losses.is_file():
-        raise UserError(f"no such file: {options.losses}; run `python -m sbd collect` first")
-    losses = pd.read_csv(options.losses)
-    if missing := [name for name in columns.LOSSES if name not in losses]:
-        raise UserError(f"{options.losses} lacks the columns {', '.join(missing)}; run `python -m sbd collect` again")
-    text = build(load_experiment(options.experiment), losses)
-    return tables.write(options.output, "losses", losses, text)
+    experiment = load_experiment(options.experiment)
+    text, empty = ["model", "run"], columns.LOSSES[4:]
+    losses = inputs.read_csv(options.losses, columns.LOSSES, text, inputs.collect(experiment), empty)
+    return tables.write(options.output, "losses", losses, build(experiment, losses))
 
 
 if __name__ == "__main__":

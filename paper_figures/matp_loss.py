@@ -29,11 +29,16 @@ def average(frame: pd.DataFrame, by: str) -> tuple[np.ndarray, np.ndarray]:
     return values, np.bincount(place, count * loss) / np.bincount(place, count)
 
 
-def draw(experiment: Experiment, losses: pd.DataFrame) -> Figure:
-    """Two panels, one line per model and run."""
-    if losses.empty or (losses["count"].to_numpy() <= 0).any():
-        raise UserError("the file of masked-token losses has no rows, or a row of no tokens; make it again")
-    names = list(dict.fromkeys(zip(losses["model"], losses["run"], strict=True)))
+def draw(experiment: Experiment, losses: pd.DataFrame, partial: bool = False) -> Figure:
+    """Two panels, one line per model and run that the experiment asks for. Raises UserError where one is missing."""
+    wanted, how = experiment.masked_losses(), inputs.collect(experiment)
+    names = [(m, r) for m, r in wanted if not inputs.where(losses, model=m, run=r).empty]
+    missing = [f"{model}/{run}" for model, run in wanted if (model, run) not in names]
+    if missing and (not partial or not names):
+        raise UserError(f"no masked-token losses of {missing[0]}; {how}, or take what there is with --partial")
+    losses = losses.loc[[name in names for name in zip(losses["model"], losses["run"], strict=True)]]
+    if (losses["count"].to_numpy() <= 0).any():
+        raise UserError(f"the masked-token losses have a row of no tokens; {how}")
     looks = style.looks(f"{model}/{run}" for model, run in names)
     figure, panels = plt.subplots(1, 2, figsize=(style.PAGE, 2.9), sharey=True)
     for model, run in names:
@@ -48,7 +53,8 @@ def draw(experiment: Experiment, losses: pd.DataFrame) -> Figure:
     panels[0].set_ylim(0, 1.06 * highest)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(names)))
     tokens = int(losses["count"].to_numpy().sum())
-    style.note(figure, f"scale {experiment.scale}; held-out text, {tokens:,} masked tokens in all; means over tokens")
+    text = f"scale {experiment.scale}; held-out text, n = {tokens:,} masked tokens in all; means over tokens"
+    style.note(figure, text, command.partial_warning(missing))
     return figure
 
 
@@ -56,9 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: the losses -> matp_loss.pdf and .png."""
     options = command.parser(__doc__, losses="matp_loss.csv of `python -m sbd collect`").parse_args(arguments)
     experiment = load_experiment(options.experiment)
-    losses = inputs.read_csv(options.losses, columns.MASKED_LOSS, ["model", "run"], inputs.COLLECT)
+    command.required(experiment.figures.matp_loss, "matp_loss", options.experiment)
+    losses = inputs.read_csv(options.losses, columns.MASKED_LOSS, ["model", "run"], inputs.collect(experiment))
     with style.house_style():
-        return style.save(draw(experiment, losses), options.output, "matp_loss")
+        return style.save(draw(experiment, losses, options.partial), options.output, "matp_loss")
 
 
 if __name__ == "__main__":

@@ -13,12 +13,16 @@ from pathlib import Path
 
 from paper_figures import command
 from sbd.config import Experiment
+from sbd.experiment_files import load_experiment
 from sbd.files import write_text
 
 RECORDS = ("records", "records.csv")
 DIFFERENCES = ("differences", "differences.csv")
+CONTRASTS = ("contrasts", "contrasts.csv")
 MACHINE = ("machine", "machine.csv")
 REPORTED = ("reported", "experiments/reported")
+SPEED = ("speed", "speed/MODEL/RUN.csv")
+"""A file for every model that the key ``speed`` of the experiment times; none without that key."""
 STYLE = "paper_figures/sbd-style.mplstyle"
 CLAIMS, TABLES, FIGURES, OWN = "1 Claims", "2 Tables of the paper", "3 Figures of the paper", "4 Not in the paper"
 """Categories of the report, which it sorts by name."""
@@ -28,8 +32,8 @@ CLAIMS, TABLES, FIGURES, OWN = "1 Claims", "2 Tables of the paper", "3 Figures o
 class Entry:
     """A table or figure.
 
-    inputs: option and file, those without a slash in the folder of the scale. outputs: names of files. section: the key
-    of ``figures`` without which it is not drawn, None for what is always drawn.
+    inputs: option and file, those without a slash in the folder of the scale. outputs: names of files, tables before
+    figures. section: the key of ``figures`` (or ``speed``) without which it is not drawn, None for what always is.
     """
 
     paper: str
@@ -40,9 +44,9 @@ class Entry:
     section: str | None = None
     experiment: bool = True
 
-    def reads(self, folder: Path) -> list[str]:
+    def reads(self, experiment: Experiment, folder: Path) -> list[str]:
         """The files it is made of, from the CSV files in ``folder``."""
-        paths = [collected(file, folder) for _, file in self.inputs]
+        paths = [path for _, file in self.inputs for path in located(file, experiment, folder)]
         files = [str(f) for path in paths for f in (sorted(path.glob("*.csv")) if path.is_dir() else [path])]
         return [*files, STYLE] if any(name.endswith(".pdf") for name in self.outputs) else files
 
@@ -50,21 +54,32 @@ class Entry:
         """Its files: figures and tables in folders of their own below ``folder``."""
         return [str(placed(name, folder)) for name in self.outputs]
 
-    def arguments(self, experiment: str, source: Path, target: Path) -> list[str]:
+    def arguments(self, experiment: Experiment, source: Path, target: Path) -> list[str]:
         """Of its module: from the CSV files in ``source`` to files below ``target``."""
-        words = ["--experiment", experiment] if self.experiment else []
-        words += [word for name, file in self.inputs for word in (f"--{name}", str(collected(file, source)))]
+        words = ["--experiment", experiment.file.as_posix()] if self.experiment else []
+        for name, file in self.inputs:
+            paths = located(file, experiment, source)
+            words += [f"--{name}", *map(str, paths)] if paths else []
         folders = list(dict.fromkeys(str(placed(name, target).parent) for name in self.outputs))
         return [*words, "--output", folders[0], *(["--figures", folders[1]] if len(folders) > 1 else [])]
 
-    def command(self, experiment: str, source: Path, target: Path) -> str:
+    def command(self, experiment: Experiment, source: Path, target: Path) -> str:
         """The command line, from the root of the repository."""
         return shlex.join(["python", "-m", f"paper_figures.{self.module}", *self.arguments(experiment, source, target)])
 
 
-def collected(name: str, folder: Path) -> Path:
-    """Where an input lies: what ``sbd collect`` wrote in the folder of the scale, or a path of the repository."""
-    return Path(name) if "/" in name else folder / name
+def located(file: str, experiment: Experiment, folder: Path) -> list[Path]:
+    """Where an input lies: what ``sbd collect`` wrote in the folder of the scale, or a path of the repository.
+
+    Decoders are timed once for all experiments that share their models, so those files lie with the models.
+    """
+    if file == SPEED[1]:
+        if experiment.speed is None:
+            return []
+        folder = experiment.work_folder if folder == experiment.folder else folder
+        models = experiment.speed.models or experiment.models
+        return [folder / "speed" / model / f"{experiment.speed.run}.csv" for model in models]
+    return [Path(file) if "/" in file else folder / file]
 
 
 def placed(name: str, folder: Path) -> Path:
@@ -81,9 +96,9 @@ def _table(*names: str) -> tuple[str, ...]:
 
 
 ENTRIES = (
-    Entry("claims", "claims", (RECORDS, DIFFERENCES), _table("claims"), CLAIMS, "claims"),
-    Entry("table 1", "table1", (RECORDS,), _table("table1"), TABLES),
-    Entry("table 2", "table2", (RECORDS, DIFFERENCES), _table("table2"), TABLES, "table2"),
+    Entry("claims", "claims", (RECORDS, DIFFERENCES, CONTRASTS, REPORTED, SPEED), _table("claims"), CLAIMS, "claims"),
+    Entry("table 1", "table1", (RECORDS, REPORTED), _table("table1"), TABLES),
+    Entry("table 2", "table2", (RECORDS, DIFFERENCES, REPORTED), _table("table2"), TABLES, "table2"),
     Entry(
         "tables 3 and 4",
         "tables3_4",
@@ -93,7 +108,7 @@ ENTRIES = (
         "tables3_4",
         experiment=False,
     ),
-    Entry("figure 1", "figure1", (RECORDS, REPORTED), _figure("figure1"), FIGURES, "figure1"),
+    Entry("figure 1", "figure1", (RECORDS, DIFFERENCES, REPORTED), _figure("figure1"), FIGURES, "figure1"),
     Entry("figure 4", "figure4", (("metrics", "metrics.csv"),), _figure("figure4"), FIGURES, "figure4"),
     Entry("figure 5", "figure5", (RECORDS, REPORTED), _figure("figure5"), FIGURES, "figure5"),
     Entry("figures 12 and 13", "figures12_13", (RECORDS, REPORTED), _figure("figures12_13"), FIGURES, "figures12_13"),
@@ -110,45 +125,50 @@ ENTRIES = (
         "ablations",
     ),
     Entry("seeds", "seeds", (RECORDS, DIFFERENCES), _table("seeds"), OWN, "seeds"),
+    Entry(
+        "decoders in seconds",
+        "decoding_speed",
+        (SPEED,),
+        (*_table("decoding_speed"), *_figure("decoding_speed")),
+        OWN,
+        "speed",
+    ),
 )
 """Figures 2, 3 and 6 to 11 of the paper are drawings and code, tables 3 and 4 are calculations."""
 
 
 def drawn(experiment: Experiment) -> list[Entry]:
     """The tables and figures that an experiment asks for."""
-    return [e for e in ENTRIES if e.section is None or getattr(experiment.figures, e.section) is not None]
+    asked = {"speed": experiment.speed, **dict(experiment.figures)}
+    return [e for e in ENTRIES if e.section is None or asked[e.section] is not None]
 
 
 def page(scale: str) -> str:
     """``docs/paper_index.md``."""
-    experiment, folder = f"experiments/{scale}.yaml", Path("results", scale)
+    experiment = load_experiment(Path("experiments") / f"{scale}.yaml")
+    folder = experiment.folder
     lines = [
         "# From the paper's tables and figures to commands and files",
         "",
         "Generated by `python -m paper_figures.paper_index`. Commands run from the root of the repository; another "
-        "scale has another experiment file and folder. What is in `results/SCALE/` and not drawn comes from `python -m "
-        "sbd collect`, `machine.csv` from `python -m sbd.roofline`. `snakemake figures` draws all of it from "
-        "`results/reference/`. Figures 2, 3 and 6 to 11 of the paper are drawings and listings of code; what is wrong "
-        "with them stands in `docs/errata.md`.",
+        "scale has another experiment file and folder. The commands of the table make what is missing first, also by "
+        "training; those below it draw from what is there. What is in `results/SCALE/` and not drawn comes from "
+        "`python -m sbd collect`, `machine.csv` from `python -m sbd.roofline`, `speed/` from `python -m sbd speed`. "
+        "`snakemake figures` draws all of it from `results/reference/`, for the scales that are kept there. Figures 2, "
+        "3 and 6 to 11 of the paper are drawings and listings of code; what is wrong with them stands in "
+        "`docs/errata.md`.",
         "",
-        "| of the paper | files | inputs |",
-        "| --- | --- | --- |",
+        "| of the paper | command | files | inputs |",
+        "| --- | --- | --- | --- |",
     ]
     for entry in ENTRIES:
         files = ", ".join(f"`{path}`" for path in entry.writes(folder))
-        inputs = ", ".join(f"`{collected(file, folder)}`" for _, file in entry.inputs)
+        paths = [path for _, file in entry.inputs for path in located(file, experiment, folder)]
+        inputs = ", ".join(f"`{path}`" for path in paths)
         name = f"not in the paper: {entry.paper}" if entry.category == OWN else entry.paper
-        lines.append(f"| {name} | {files} | {inputs} |")
-    # Measured on the machine itself, for an experiment with the key `speed`.
-    timed = Path("results", "tiny")
-    files = ", ".join(f"`{placed(name, timed)}`" for name in (*_figure("decoding_speed"), *_table("decoding_speed")))
-    lines.append(
-        f"| not in the paper: decoders in seconds | {files} | `{timed}/speed/*/sbd.csv` by `python -m sbd speed` |"
-    )
-    lines += ["", "## Commands", "```"]
+        lines.append(f"| {name} | `{experiment.snakemake_command(entry.module)}` | {files} | {inputs} |")
+    lines += ["", "## Drawing alone", "```"]
     lines += [entry.command(experiment, folder, folder) for entry in ENTRIES]
-    decoding_speed = f"python -m paper_figures.decoding_speed --experiment experiments/tiny.yaml --output {timed}"
-    lines.append(f"{decoding_speed} --speed {timed}/speed/*/sbd.csv")
     return "\n".join([*lines, "```", ""])
 
 

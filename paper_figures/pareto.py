@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     options = command.parser(__doc__, records="records.csv of `python -m sbd collect`").parse_args(arguments)
     experiment = load_experiment(options.experiment)
     with style.house_style():
-        figure = draw(experiment, inputs.read_records(options.records), options.partial)
+        figure = draw(experiment, inputs.read_records(options.records, experiment), options.partial)
         return style.save(figure, options.output, "pareto")
 
 

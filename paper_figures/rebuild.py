@@ -20,10 +20,11 @@ from sbd.experiment_files import load_experiment
 def rebuild(experiment_file: Path, source: Path, target: Path) -> tuple[list[Path], list[str]]:
     """Draw what the experiment asks for from ``source`` into ``target``; the files, and what was refused and why."""
     done, refused = [], []
-    for entry in paper_index.drawn(load_experiment(experiment_file)):
+    experiment = load_experiment(experiment_file)
+    for entry in paper_index.drawn(experiment):
         module = importlib.import_module(f"paper_figures.{entry.module}")
         try:
-            done += module.main(entry.arguments(str(experiment_file), source, target))
+            done += module.main(entry.arguments(experiment, source, target))
         except UserError as error:
             refused.append(f"{source.name}: {entry.paper} is not drawn: {' '.join(str(error).split())}")
     return done, refused

@@ -15,7 +15,6 @@ import pandas as pd
 from paper_figures import command, inputs, tables
 from paper_figures.labels import ABSENT, benchmark_label, model_label, run_label, sampling_label
 from sbd.config import Experiment
-from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 from sbd.selection import Arm, Seeds
 
@@ -43,7 +42,7 @@ def build(
                 ]
                 if not keys:
                     continue
-                found = [_row(differences, key) for key in keys]
+                found = [row for key in keys if (row := inputs.difference(differences, experiment, key))]
                 values = [float(row["difference"]) for row in found]
                 mean = sum(values) / len(values)
                 numbers += [
@@ -74,12 +73,6 @@ def _name(experiment: Experiment, arm: Arm) -> str:
     return f"{run_label(experiment, arm.run)}, {sampling_label(experiment, arm.model_copy(update={'label': None}))}"
 
 
-def _row(differences: pd.DataFrame, key: tuple[str, ...]) -> dict[str, float]:
-    if key not in differences.index:
-        raise UserError(f"differences.csv has no row of {'/'.join(key)}; {inputs.COLLECT}")
-    return inputs.row_at(differences, key)
-
-
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
     """Command line: records.csv and differences.csv -> seeds.csv, .md and .tex."""
     parser = command.parser(
@@ -90,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     options = parser.parse_args(arguments)
     experiment = load_experiment(options.experiment)
     chosen = command.required(experiment.figures.seeds, "seeds", options.experiment)
-    records, differences = inputs.read_records(options.records), inputs.read_differences(options.differences)
+    records = inputs.read_records(options.records, experiment)
+    differences = inputs.read_differences(options.differences, experiment)
     return tables.write(options.output, "seeds", *build(experiment, records, differences, chosen))
 
 

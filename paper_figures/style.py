@@ -15,6 +15,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
+from sbd.errors import UserError
 from sbd.files import replacing
 
 STYLE = Path(__file__).with_name("sbd-style.mplstyle")
@@ -35,10 +36,19 @@ def house_style() -> Iterator[None]:
 
 
 def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour, marker and dash for each name, in their order; equal names get one look."""
+    """Colour, marker and dash for each name, in their order; equal names get one look, others never.
+
+    After one round of colours each comes again with the marker and dash of its neighbour, then of the next one.
+    """
     cycle = list(matplotlib.rcParams["axes.prop_cycle"])
-    unique = list(dict.fromkeys(names))
-    return {name: dict(cycle[index % len(cycle)]) for index, name in enumerate(unique)}
+    unique, size = list(dict.fromkeys(names)), len(cycle)
+    if len(unique) > size**2:
+        raise UserError(f"{len(unique)} curves cannot be told apart, {size**2} can; show fewer of them")
+    found = {}
+    for index, name in enumerate(unique):
+        other = cycle[(index + index // size) % size]
+        found[name] = {**other, "color": cycle[index % size]["color"]}
+    return found
 
 
 def note(figure: Figure, text: str, warning: str | None = None) -> None:

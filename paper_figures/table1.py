@@ -1,7 +1,7 @@
 """Table 1 of the paper: score and speed-up of each model, training loss and way of sampling.
 
 Speed-up is tokens per forward pass, which is 1 for next-token decoding; its average is the plain mean over the
-benchmarks, as in the paper. Nothing is set in bold: that would need a test.
+benchmarks, as in the paper. Nothing is set in bold: that would need a test. Below stand the rows of the paper.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from paper_figures import command, inputs, tables
+from paper_figures import command, inputs, reported, tables
 from paper_figures.labels import ABSENT, TIMES, benchmark_label, model_label, run_label, sampling_label
 from sbd.config import Experiment
 from sbd.experiment_files import load_experiment
 
 
 def build(
-    experiment: Experiment, records: pd.DataFrame, partial: bool = False
+    experiment: Experiment, records: pd.DataFrame, partial: bool = False, below: tables.Layout | None = None
 ) -> tuple[pd.DataFrame, tables.Layout, tables.Layout]:
-    """The rows of table 1 as numbers, as text with 95% intervals, and in the layout of the paper without them."""
+    """The rows of table 1 as numbers, as text with 95% intervals, and in the layout of the paper without them.
+
+    below: the rows that the paper reports.
+    """
     arms = experiment.table1.rows
     rows, missing = inputs.rows_of(records, experiment, arms, partial)
     found = rows.set_index(inputs.KEY)
@@ -52,8 +55,9 @@ def build(
     )
     if warning := command.partial_warning(missing):
         caption += f" {warning}."
-    text = tables.Layout(header, lines, caption, left=3, groups=groups)
-    paper = tables.Layout(header, short_lines, caption.replace(" with its 95% interval", ""), left=3, groups=groups)
+    text = tables.Layout(header, lines, caption, left=3, groups=groups, below=below)
+    short = caption.replace(" with its 95% interval", "")
+    paper = tables.Layout(header, short_lines, short, left=3, groups=groups, below=below)
     return rows.loc[:, inputs.COLUMNS], text, paper
 
 
@@ -76,10 +80,14 @@ def _average_speed_up(found: pd.DataFrame, keys: Sequence[tuple[str, str, str, s
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
-    """Command line: records.csv -> table1.csv, .md and .tex."""
-    options = command.parser(__doc__, records="records.csv of `python -m sbd collect`").parse_args(arguments)
+    """Command line: records.csv and the reported rows -> table1.csv (what was measured), .md and .tex."""
+    parser = command.parser(
+        __doc__, records="records.csv of `python -m sbd collect`", reported="folder of the paper's numbers"
+    )
+    options = parser.parse_args(arguments)
     experiment = load_experiment(options.experiment)
-    frame, text, paper = build(experiment, inputs.read_records(options.records), options.partial)
+    records = inputs.read_records(options.records, experiment)
+    frame, text, paper = build(experiment, records, options.partial, reported.table1(options.reported))
     return tables.write(options.output, "table1", frame, text, paper)
 
 

@@ -14,13 +14,17 @@ from sbd.files import write_text
 
 @dataclass(frozen=True)
 class Layout:
-    """Cells as text. groups: number of rows between two rules; empty for none. left: how many columns stand left."""
+    """Cells as text. groups: number of rows between two rules; empty for none. left: how many columns stand left.
+
+    below: a block with columns of its own that follows, such as the numbers that the paper reports.
+    """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str
     left: int = 1
     groups: Sequence[int] = ()
+    below: Layout | None = None
 
 
 def to_markdown(layout: Layout) -> str:
@@ -35,7 +39,8 @@ def to_markdown(layout: Layout) -> str:
         )
         return f"| {' | '.join(padded)} |"
 
-    return "\n".join([line(cells[0]), line(rule), *map(line, cells[1:]), "", markdown(layout.caption), ""])
+    text = "\n".join([line(cells[0]), line(rule), *map(line, cells[1:]), "", markdown(layout.caption), ""])
+    return f"{text}\n{to_markdown(layout.below)}" if layout.below else text
 
 
 def to_tex(layout: Layout) -> str:
@@ -48,7 +53,8 @@ def to_tex(layout: Layout) -> str:
         lines.append(" & ".join(map(tex, row)) + r" \\")
         if index in ends:
             lines.append(r"\midrule")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    text = "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    return f"{text}\n{to_tex(layout.below)}" if layout.below else text
 
 
 def write(folder: str | Path, name: str, frame: pd.DataFrame, text: Layout, paper: Layout | None = None) -> list[Path]:

@@ -1,7 +1,8 @@
 """Tables 3 and 4 of the paper, from the roofline: as printed beside the reported cells, and with the true sizes.
 
 `table3` and `table4` repeat the paper; `table3_corrected` and `table4_corrected` hold every model and machine in their
-CSV and show one of them, Llama-3.1-8B with its LM head on an H100, as Markdown and TeX.
+CSV, each with as many bytes per number as its peak is of (FP8 for the presets), and show one of them, Llama-3.1-8B with
+its LM head on an H100, as Markdown and TeX.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Speed-up is tokens per second over those of the baseline (the first reference of ``pareto``) for the same model,
 benchmark and batch. The dashed line is the paper's assumption that both are equal. The roofline takes the shape of the
-model, float32, the measured machine, and the mean length of a prompt with half of its answer as cached tokens.
+model, the measured machine with the bytes per number it was measured in, and the mean length of a prompt with half of
+its answer as cached tokens. Equation 16 is of set block decoding: other decoders have no dotted line.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def draw(
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
     models = ", ".join(model_label(experiment, model) for model in experiment.models)
     text = (
-        f"scale {experiment.scale} ({models}); time of generating whole batches, prefill included, measured once; "
+        f"scale {experiment.scale} ({models}); time of generating whole batches, prefill included, measured once "
+        "while other evaluations ran beside on the same cores; "
         r"small numbers: $\gamma$"
     )
     if machine:
@@ -108,11 +110,12 @@ def _roofline(
     if not config.shape:
         return
     shape = roofline.Shape.of(model, config.shape, experiment.tokenizer.vocab_size or 0)
-    predicted = Roofline(shape, machine, roofline.Precision(4, 4, 4))
+    predicted = Roofline(shape, machine)
     points = []
     for arm, speed in zip(arms, speeds, strict=True):
-        size = experiment.decoders[arm.decoder].block_size
-        if isinstance(size, int) and speed >= 1:
+        decoder = experiment.decoders[arm.decoder]
+        size = decoder.block_size
+        if decoder.kind == "set_block" and isinstance(size, int) and speed >= 1:
             points.append((float(speed), predicted.speed_up(batch, size, cached, float(speed))))
     if points:
         axes.plot(*np.array(points).T, color=color, linestyle=":", marker="", linewidth=1)
@@ -127,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Path]:
     experiment = load_experiment(options.experiment)
     machine = roofline.read_hardware(options.machine)[0] if options.machine else None
     with style.house_style():
-        records = inputs.read_records(options.records)
+        records = inputs.read_records(options.records, experiment)
         figure = draw(experiment, records, machine, options.cached, options.partial)
         return style.save(figure, options.output, "wall_clock")
 

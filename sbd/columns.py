@@ -31,3 +31,11 @@ DIFFERENCES = (*PAIR, *DIFFERENCE, *SPEED)
 
 MASKED_LOSS = ("model", "run", "block_size", "position", "mask_rate", "loss", "count")
 """Of matp_loss.csv: masked-token loss in nats by slot of the block (from 1) and share of the block that is masked."""
+
+CONTRAST = ("model", "benchmark", "contrast", "run", "decoder")
+PASSES = ("passes", "passes_low", "passes_high")
+CONTRASTS = (*CONTRAST, "against", "n", "difference", "low", "high", *PASSES)
+"""Of contrasts.csv: an arm minus a weighted sum of several others in points, on the same problems; see sbd.differences.
+
+Passes are forward passes per problem: of the arm, and the fewest and the most of the arms that it is compared with.
+"""

@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
+    PrivateAttr,
     model_validator,
 )
 
@@ -389,6 +390,7 @@ class Experiment(Strict):
     figures: Figures = Figures()
     speed: SpeedConfig | None = None
     traces: TracesConfig | None = None
+    _file: Path | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Experiment:
@@ -490,14 +492,20 @@ class Experiment(Strict):
 
     def collected(self) -> list[str]:
         """The CSV files that ``collect`` writes to the folder of the scale."""
-        names = ["records.csv", "losses.csv", "metrics.csv", "differences.csv"]
+        names = ["records.csv", "losses.csv", "metrics.csv", "differences.csv", "contrasts.csv"]
         return [*names, "matp_loss.csv"] if self.figures.matp_loss else names
 
     def shown_in(self, section: str) -> tuple[list[str], list[str]]:
-        """The runs and decoders that a section of ``figures`` (or table1, pareto, losses) shows."""
+        """The runs and decoders that a section of ``figures`` (or table1, pareto, losses, speed) shows."""
         arms = {"table1": self.table1.rows, "pareto": [*chain(*self.pareto.curves.values()), *self.pareto.references]}
         arms["figure1"] = arms["wall_clock"] = arms["pareto"]
-        found = arms.get(section) or [arm for name, arm in selection.arms_of(self.figures) if name == section]
+        if self.speed:
+            arms["speed"] = [Arm(run=self.speed.run, decoder=name) for name in self.speed.decoders]
+        # One claim is on the lengths of training.
+        sections = (section, "figure5") if section == "claims" else (section,)
+        found = arms.get(section) or [arm for name, arm in selection.arms_of(self.figures) if name in sections]
+        if section in ("claims", "seeds"):
+            found = [Arm(run=run, decoder=arm.decoder) for arm in found for (run,) in self.seeds_of(arm.run)]
         chosen = getattr(self.figures, section, None)
         runs = [arm.run for arm in found] or list(getattr(chosen, "runs", self.runs if section == "losses" else []))
         return list(dict.fromkeys(runs)), list(dict.fromkeys(arm.decoder for arm in found))
@@ -524,6 +532,28 @@ class Experiment(Strict):
         config = self.decoders[name]
         sampler = config.per_benchmark.get(benchmark, config.sampler)
         return config.model_copy(update={"sampler": sampler, "per_benchmark": {}})
+
+    def read_from(self, file: Path) -> None:
+        """Note the file that this was read from, for the commands below."""
+        self._file = file
+
+    @property
+    def file(self) -> Path:
+        """The file that this was read from, or the one that has the name of its scale."""
+        return self._file or Path("experiments") / f"{self.scale}.yaml"
+
+    def command(self, verb: str, **options: str) -> str:
+        """The command line of a verb on this experiment, for messages that say what to run."""
+        words = [f"--{name.replace('_', '-')} {value}" for name, value in options.items()]
+        return " ".join([f"python -m sbd {verb} --experiment {self.file.as_posix()}", *words])
+
+    def evaluate_command(self, model: str, run: str, decoder: str, benchmark: str) -> str:
+        """The command line that makes the record of a job."""
+        return self.command("evaluate", model=model, run=run, decoder=decoder, benchmark=benchmark)
+
+    def snakemake_command(self, target: str | Path) -> str:
+        """The command line by which Snakemake makes a file of this experiment."""
+        return f"snakemake --cores 1 {Path(target).as_posix()} --config experiment={self.file.as_posix()}"
 
     @property
     def folder(self) -> Path:

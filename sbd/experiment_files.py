@@ -34,6 +34,7 @@ def load_experiment(path: str | Path) -> Experiment:
         raise UserError(f"{path}: {'; '.join(_explain(item, raw) for item in error.errors())}") from None
     if experiment.shares is not None:
         _check_shared(experiment, path)
+    experiment.read_from(path)
     return experiment
 
 

@@ -13,7 +13,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -177,14 +177,21 @@ def write_record(record: Record, path: str | Path) -> None:
     write_json(path, record.model_dump(mode="json"))
 
 
-def read_record(path: str | Path) -> Record:
-    """Read and check a record; every fault is a UserError that names the file and how to make it again."""
+def _make(path: Path) -> str:
+    return f"snakemake --cores 1 {path} --config experiment=FILE"
+
+
+def read_record(path: str | Path, make: Callable[[Path], str] = _make) -> Record:
+    """Read and check a record; every fault is a UserError that names the file and how to make it again.
+
+    make: the command that makes a record, such as ``Experiment.snakemake_command``.
+    """
     path = Path(path)
-    remedy = f"run `snakemake {path}` to make it, or delete it to have it made again"
+    remedy = f"delete it and run `{make(path)}`"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"no record at {path}; {remedy}") from None
+        raise UserError(f"no record at {path}; run `{make(path)}` to make it") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not JSON ({error}); {remedy}") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
@@ -198,11 +205,15 @@ def read_record(path: str | Path) -> Record:
         raise UserError(f"{path}: {where}: {first['msg']} (got {str(first.get('input'))[:80]}); {remedy}") from None
 
 
-def collect(records: str | Path | Iterable[str | Path], expected: Iterable[Key] | None = None) -> list[dict[str, Any]]:
+def collect(
+    records: str | Path | Iterable[str | Path],
+    expected: Iterable[Key] | None = None,
+    make: Callable[[Path], str] = _make,
+) -> list[dict[str, Any]]:
     """Rows (see Record.row) of all records of a folder or of a list of files.
 
-    With ``expected`` the rows are those of these keys, in that order. Raises UserError for a record that is missing,
-    damaged, of another schema version, twice there, or of another key than its path says.
+    With ``expected`` the rows are those of these keys, in that order; ``make`` as in read_record. Raises UserError
+    for a record that is missing, damaged, of another schema version, twice there, or of another key than its path says.
     """
     if isinstance(records, (str, Path)):
         paths = sorted(Path(records).rglob(RECORD_NAME))
@@ -211,10 +222,10 @@ def collect(records: str | Path | Iterable[str | Path], expected: Iterable[Key] 
         paths = [Path(path) for path in records]
         where = "the list of records"
     if not paths:
-        raise UserError(f"no records in {where}; run the evaluations first, e.g. `snakemake`")
+        raise UserError(f"no records in {where}; run the evaluations first: `snakemake --config experiment=FILE`")
     found: dict[Key, tuple[Path, Record]] = {}
     for path in paths:
-        record = read_record(path)
+        record = read_record(path, make)
         _check_place(path, record.key)
         if record.key in found:
             raise UserError(f"{path} and {found[record.key][0]} are records of the same evaluation; delete one of them")
@@ -224,7 +235,7 @@ def collect(records: str | Path | Iterable[str | Path], expected: Iterable[Key] 
     rows = []
     for key in expected:
         if key not in found:
-            raise UserError(f"no record of {_name(key)} in {where}; run `snakemake {key.path()}`")
+            raise UserError(f"no record of {_name(key)} in {where}; run `{make(key.path())}`")
         rows.append(found[key][1].row())
     return rows
 

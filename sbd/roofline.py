@@ -26,22 +26,26 @@ KV_LENGTHS = tuple(2**power for power in (4, 8, 10, 12, 14, 16, 20, 22))
 
 @dataclass(frozen=True)
 class Hardware:
-    """Peaks in operations per second, bandwidth in bytes per second, overhead in seconds per forward pass."""
+    """Peaks in operations per second, bandwidth in bytes per second, overhead in seconds per forward pass.
+
+    number_bytes: bytes per number at that peak, such as 1 for FP8 and 4 for float32.
+    """
 
     name: str
     linear_peak: float
     attention_peak: float
     bandwidth: float
     overhead: float = 0.0
+    number_bytes: float = 1.0
 
 
 @dataclass(frozen=True)
 class Precision:
     """Bytes per number."""
 
-    weight: int = 1
-    activation: int = 1
-    kv: int = 1
+    weight: float = 1
+    activation: float = 1
+    kv: float = 1
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,17 @@ QWEN = Shape("Qwen-3-8B", 36, 4096, 12288, 3, 32, 128, 8, vocabulary=151936)
 
 @dataclass(frozen=True)
 class Roofline:
-    """A model on a machine. FP8 by default, as in the paper."""
+    """A model on a machine; its numbers are those of the machine's peak by default: FP8 for the presets."""
 
     shape: Shape
     hardware: Hardware
-    precision: Precision = Precision()
+    numbers: Precision | None = None
+
+    @property
+    def precision(self) -> Precision:
+        """Bytes per number of weights, activations, keys and values."""
+        size = self.hardware.number_bytes
+        return self.numbers or Precision(size, size, size)
 
     def linear(self, rows: int, inputs: int, outputs: int) -> float:
         """Seconds of a linear layer over ``rows`` tokens."""
@@ -196,7 +206,8 @@ def measure(device: str = "cpu", repeats: int = 5, size: int | None = None) -> H
     # A vector far larger than any cache, since weights are read once per pass.
     vector = torch.ones(64 * side * side, device=device, dtype=dtype)
     bandwidth = vector.numel() * vector.element_size() / best(vector.sum)
-    return Hardware(f"this machine ({device})", peak, peak, bandwidth)
+    name = f"this machine ({device}, {str(dtype).removeprefix('torch.')})"
+    return Hardware(name, peak, peak, bandwidth, number_bytes=left.element_size())
 
 
 def write_hardware(path: str | Path, machines: Sequence[Hardware]) -> None:
@@ -212,6 +223,8 @@ def read_hardware(path: str | Path) -> list[Hardware]:
     try:
         with open(path, encoding="utf-8", newline="") as handle:
             rows = list(csv.DictReader(handle))
+        if lost := {field.name for field in fields(Hardware)} - set(rows[0] if rows else ()):
+            raise ValueError(f"no {', '.join(sorted(lost))}")
         return [Hardware(row.pop("name"), **{name: float(value) for name, value in row.items()}) for row in rows]
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(

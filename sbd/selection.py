@@ -96,7 +96,7 @@ class MatpLoss(Strict):
 
 
 class Ablations(Strict):
-    """Groups of arms; in each the first is the paper's own setting, with which the others are compared."""
+    """Groups of arms; in each the first is what the others are compared with."""
 
     groups: dict[str, list[Arm]] = Field(min_length=1)
     benchmarks: list[Name] | None = Field(None, description="default: all that any arm is evaluated on")
@@ -123,6 +123,8 @@ class Claims(Strict):
     gamma_low: Arm | None = None
     without_ntp_loss: Arm | None = None
     with_ntp_loss: Arm | None = Field(None, description="what without_ntp_loss is compared with; default: sbd_ntp")
+    without_matp_loss: Arm | None = Field(None, description="decoded in blocks, as what it is compared with")
+    with_matp_loss: Arm | None = Field(None, description="default: gamma_low")
     factor: tuple[Arm, ...] = ()
     entropy_bound: tuple[Arm, ...] = ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import json
 import os
@@ -122,6 +123,54 @@ def test_the_steps_leave_what_the_next_one_reads(here: Path, capfd: pytest.Captu
     assert [row.split(",")[:4] for row in rows[1:]] == [["llama", "sbd", d, "words"] for d in ("ntp", "eb")]
     model = AutoModelForCausalLM.from_pretrained(experiment.run_folder("llama", "sbd") / "checkpoint")
     assert model.config.sbd_objective == "sbd"
+
+
+def test_tune_tries_validation_problems_and_names_the_largest_gamma(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    problems_file("test").unlink()  # test problems are not tuned on
+    arguments = ("tune", "--model", "llama", "--run", "sbd", "--benchmark", "words", "--gamma", "0.5", "0.1")
+    arguments = (*arguments, "--block-size", "4", "--margin", "100", "--confidence", "0.9")
+    capfd.readouterr()
+    assert sbd(*arguments) == 0
+    said = capfd.readouterr().out.splitlines()
+    assert "words, 2 validation problems: sbd decoded one by one" in said[0]
+    assert said[1] == "allowed: 100 points less, with confidence 0.9"
+    assert said[2].split() == ["block", "gamma", "score", "difference", "at", "least", "tokens/pass"]
+    with open("results/mini/tune/llama/sbd/words.csv", encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [(row["block_size"], row["gamma"], row["accepted"]) for row in rows] == [
+        ("4", "0.1", "True"),
+        ("4", "0.5", "True"),
+    ]
+    for row, line in zip(rows, said[3:5], strict=True):
+        folder = Path(f"results/mini/tune/llama/sbd/words/gamma_{row['gamma']}_k4")
+        record = json.loads((folder / "record.json").read_text())
+        assert float(row["score"]) == record["score"]
+        assert float(row["tokens_per_forward"]) == pytest.approx(record["tokens_per_forward"], rel=1e-5)
+        shown = line.split()
+        assert shown[:2] == [row["block_size"], row["gamma"]]
+        assert shown[5:] == [f"{record['tokens_per_forward']:.2f}", "within"]
+    speed = float(rows[1]["tokens_per_forward"])
+    assert said[5] == f"use gamma 0.5 with blocks of 4: {speed:.2f} tokens per pass"
+    assert said[6] == "results/mini/tune/llama/sbd/words.csv"
+    # Two problems cannot show that 2 points at most are lost.
+    assert sbd(*arguments[:-3], "2") == 0
+    assert "none can be used: decode one by one" in capfd.readouterr().out
+
+
+def test_tune_refuses_what_generates_nothing_and_what_has_no_validation_split(
+    refuses: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = {"task": str(ROOT / "experiments/tasks/tiny_choice.yaml"), "source": "words", "max_new_tokens": 1}
+    write(benchmarks={**EXPERIMENT["benchmarks"], "choice": task})
+    arguments = ("tune", "--model", "llama", "--run", "sbd", "--benchmark")
+    assert sbd(*arguments, "choice") == 2  # bars of progress come first within one process
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said == ("sbd tune: error: 'choice' is a likelihood task and generates nothing; choose another benchmark")
+    source = {"generator": "tiny_gsm", "train": 12, "test": 2}
+    write(data={**EXPERIMENT["data"], "sources": {"words": source}})
+    assert "source 'words' has no validation split" in refuses(*arguments, "words")
 
 
 def test_check_counts_what_would_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

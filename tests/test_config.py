@@ -76,7 +76,7 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ),
         ({"speed": {"run": "sbd", "decoders": ["nope"]}}, "speed.decoders: unknown name 'nope'"),
         ({"speed": {"run": "nope", "decoders": ["ntp"]}}, "speed.run: unknown name 'nope'"),
-        ({"speed": {"benchmark": "nope"}}, "speed.benchmark: unknown name 'nope'"),
+        ({"speed": {"run": "sbd", "decoders": ["ntp"], "benchmark": "nope"}}, "speed.benchmark: unknown name 'nope'"),
         ({"traces": {"model": "gpt", "run": "sbd"}}, "traces.models: unknown name 'gpt'"),
         ({"traces": {"problem": -1}}, "traces.problem: Input should be greater than or equal to 0 (got -1)"),
         ({"decoders": {"gamma_0": {"sampler": {"form": "new"}}}}, "decoders.gamma_0.sampler.form"),

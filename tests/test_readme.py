@@ -101,12 +101,15 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
         trainings=lambda: trainings,
         record_folder=lambda *job: Path("results/other/records", *job),
         run_folder=lambda *job: Path("results/other/models", *job),
+        work_folder=Path("results/other"),
+        speed=True,
     )
     monkeypatch.setitem(reference["main"].__globals__, "load_experiment", lambda path: experiment)
     others = {
         "records/m/r/d/b/record.json": json.dumps({"provenance": made, "seconds": 90.0}),
         "models/m/r/checkpoint/training.json": json.dumps({"precision": "no", "seconds_this_session": 150.0}),
         "records/m/r/d/more/record.json": "{}",
+        "speed/m/r.csv": "c",
     }
     for name, text in others.items():
         Path("results/other", name).parent.mkdir(parents=True, exist_ok=True)
@@ -122,6 +125,7 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
         in once
     )
     assert "| the losses |" in once
+    assert Path("results/reference/tiny/speed/m/r.csv").read_text() == "c"
     assert (
         "Revision 0123456789, cpu: a processor, torch 2.13.0, precision of training float32; 1 trainings took 2 core "
         "minutes, the generations of 1 evaluations 2." in once

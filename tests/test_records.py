@@ -124,8 +124,10 @@ def test_the_table(tmp_path: Path) -> None:
 def test_a_missing_record_is_named_with_its_remedy(tmp_path: Path) -> None:
     write(tmp_path)
     missing = Key(**{**KEY, "decoder": "unlimited"})
-    with pytest.raises(UserError, match=r"decoder unlimited.*run `snakemake results/tiny/.*/unlimited/.*record.json`"):
-        records.collect(tmp_path, expected=[Key(**KEY), missing])
+    with pytest.raises(UserError, match=r"decoder unlimited.*run `make results/tiny/.*/unlimited/.*record.json`"):
+        records.collect(tmp_path, [Key(**KEY), missing], lambda path: f"make {path}")
+    with pytest.raises(UserError, match=r"run `snakemake .*record.json --config experiment=FILE`"):
+        records.collect(tmp_path, [missing])
     with pytest.raises(UserError, match="no records in"):
         records.collect(tmp_path / "nothing")
     with pytest.raises(UserError, match="no record at"):

@@ -127,7 +127,12 @@ def test_this_machine_can_be_measured_and_written_down(tmp_path: Path) -> None:
         roofline.read_hardware(tmp_path / "bad.csv")
     assert machine.linear_peak > 1e7
     assert machine.bandwidth > 1e7
-    assert machine.name == "this machine (cpu)"
+    assert machine.name == "this machine (cpu, float32)"
+    assert machine.number_bytes == 4
+    old = "name,linear_peak,attention_peak,bandwidth,overhead\nx,1,1,1,0\n"
+    (tmp_path / "old.csv").write_text(old)
+    with pytest.raises(UserError, match=r"no number_bytes.*; run `python -m sbd\.roofline --output .*old\.csv`"):
+        roofline.read_hardware(tmp_path / "old.csv")
 
 
 def test_a_shape_from_a_configuration_counts_the_weights_of_the_model() -> None:

@@ -25,11 +25,12 @@ def copy(scale: str) -> Path:
     experiment = load_experiment(Path("experiments") / f"{scale}.yaml")
     source, target = Path("results") / scale, Path("results/reference") / scale
     files = [*sorted(source.glob("*.csv")), *sorted(source.glob("tables/*")), *sorted(source.glob("figures/*"))]
+    timed = sorted(experiment.work_folder.glob("speed/*/*.csv")) if experiment.speed else []
     if not (source / "records.csv").is_file() or len(files) < 3:
         sys.exit(f"reference: error: {source} holds no finished run; run `snakemake` on its experiment first")
     shutil.rmtree(target, ignore_errors=True)
-    for file in files:
-        place = target / file.relative_to(source)
+    for file, above in [*((file, source) for file in files), *((file, experiment.work_folder) for file in timed)]:
+        place = target / file.relative_to(above)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, place)
     (target / "provenance.json").write_text(json.dumps(provenance(experiment), indent=2) + "\n", encoding="utf-8")

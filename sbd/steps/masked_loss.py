@@ -22,7 +22,7 @@ def run(experiment: Experiment, model_name: str, run_name: str) -> None:
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"run {run_name!r} of {model_name!r} has no checkpoint at {checkpoint}; train it first")
     model, tokenizer = modeling.load(checkpoint, dtype=torch.float32)
-    rows = PackedRows(experiment.data_folder("validation"))
+    rows = PackedRows(experiment.data_folder("validation", model_name))
     found = by_slot_and_rate(model, tokenizer, rows, settings.block_size, settings.draws, experiment.seed)
     lines = [{"model": model_name, "run": run_name, **row} for row in found]
     path = experiment.masked_loss_file(model_name, run_name)

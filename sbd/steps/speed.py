@@ -35,7 +35,8 @@ def run(
         clock=settings.clock,
         execution=execution,
     )
-    write_csv(output, [{"model": model_name, "run": settings.run, **row} for row in rows])
+    first = {"model": model_name, "run": settings.run, "problems": len(problems)}
+    write_csv(output, [{**first, **row} for row in rows])
     for row in rows:
         print(
             f"{model_name} {settings.run}, batch {row['batch']}, {row['decoder']}: "

@@ -94,6 +94,7 @@ figures:
       EB by entropy: [gamma_0.1, gamma_0.6]
       EB by confidence: [confidence_0.1, confidence_0.6]
       factor: [factor_0.2, factor_2]
+  matp_loss: {{runs: [sbd]}}
   table2: {{runs: [ntp, sbd, sbd_no_ntp_loss], benchmarks: [choices]}}
   ablations:
     groups:

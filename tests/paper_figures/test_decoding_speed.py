@@ -17,7 +17,7 @@ EXPERIMENT = Path(__file__).parents[2] / "experiments" / "tiny.yaml"
 
 def rows(model: str) -> pd.DataFrame:
     shared = {"model": model, "run": "sbd", "device": "cpu: x", "dtype": "float32", "torch": "2", "clock": "wall"}
-    shared |= {"threads": 1, "ms_pass_1": 1.0, "ms_per_pass": 1.5}
+    shared |= {"threads": 1, "problems": 8, "ms_pass_1": 1.0, "ms_per_pass": 1.5}
     measured = [
         ("autoregressive", 1, 100.0, 1.0, 1.0, None),
         ("gamma_0.1", 1, 150.0, 1.8, 1.5, 1.55),
@@ -60,6 +60,7 @@ def test_points_stand_where_they_were_measured() -> None:
         assert found == sorted([(1.55, 1.5), (2.4, 1.7), (0.75, 0.8)] * 2)
         first = next(line for line in gains.lines if line.get_label() == "Llama 0.9M, batch 1")
         assert list(first.get_xdata()) == [1.0, 1.5, 1.7, 3.0, 0.6]  # type: ignore[arg-type]
+        assert "n = 8 problems" in figure.get_supxlabel().replace("\n", " ")
         assert "cpu: x" in figure.get_supxlabel().replace("\n", " ")
 
 
@@ -67,7 +68,7 @@ def test_table_and_command(tmp_path: Path) -> None:
     for model in ("llama-tiny", "qwen3-tiny"):
         rows(model).to_csv(tmp_path / f"{model}.csv", index=False)
     files = [str(tmp_path / f"{model}.csv") for model in ("llama-tiny", "qwen3-tiny")]
-    options = ["--experiment", str(EXPERIMENT), "--speed", *files, "--output", str(tmp_path / "out")]
+    options = ["--experiment", str(EXPERIMENT), "--speed", *files, "--output", str(tmp_path / "out/tables")]
     paths = decoding_speed.main(options)
     assert sorted(path.name for path in paths) == sorted(
         f"decoding_speed.{suffix}" for suffix in ("pdf", "png", "csv", "md", "tex")

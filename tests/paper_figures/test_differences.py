@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from synthetic import paper_file
 
 from paper_figures import inputs
-from sbd import columns, differences
+from sbd import columns, differences, statistics
+from sbd.config import Experiment
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 from sbd.records import write_csv
@@ -53,12 +55,98 @@ def test_differences_are_paired_by_problem(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_score_that_is_no_number_and_a_repeated_problem_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "generations.jsonl"
-    path.write_text('{"id": "a", "correct": 1}\n{"id": "b", "correct": NaN}\n')
-    with pytest.raises(UserError, match=r"generations\.jsonl: the score of b is not a number; evaluate"):
+    counts = '"tokens": 4, "forward_passes": 2'
+    path.write_text(f'{{"id": "a", "correct": 1, {counts}}}\n{{"id": "b", "correct": NaN, {counts}}}\n')
+    with pytest.raises(UserError, match=r"generations\.jsonl: the score of b is not a number; delete it and evaluate"):
         differences.read_generations(path)
-    path.write_text('{"id": "a", "correct": 1}\n{"id": "a", "correct": 0}\n')
+    path.write_text(f'{{"id": "a", "correct": 1, {counts}}}\n{{"id": "a", "correct": 0, {counts}}}\n')
     with pytest.raises(UserError, match="2 lines of 1 problems"):
         differences.read_generations(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": "a", "correct": "x", "tokens": 4, "forward_passes": 2}',
+        '{"id": "a", "correct": 1, "tokens": 4}',
+        '{"id": "a", "correct": 1, "tokens": null, "forward_passes": 2}',
+        "[1]",
+        "{",
+    ],
+)
+def test_a_damaged_line_is_refused_in_one_line_with_what_to_run(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "generations.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(UserError, match=r"generations\.jsonl: not a file of generations .*; delete it and run `x`"):
+        differences.read_generations(path, "run `x`")
+
+
+def plain(experiment: Experiment, **scores: tuple[list[int], list[int]]) -> None:
+    """Generations of tiny_gsm: RUN__DECODER=(correct, forward passes) of each problem."""
+    for name, (correct, passes) in scores.items():
+        run, decoder = name.replace("_DOT_", ".").split("__")
+        for model in experiment.models:
+            folder = experiment.record_folder(model, run, decoder, "tiny_gsm")
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = [
+                json.dumps({"id": f"p{i:03}", "correct": c, "tokens": 40, "forward_passes": f})
+                for i, (c, f) in enumerate(zip(correct, passes, strict=True))
+            ]
+            (folder / "generations.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_contrasts_are_taken_problem_by_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the bootstrap of the sum of arms written out, for gaps that close and for neighbours in passes."""
+    experiment = load_experiment(paper_file(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    gsm = experiment.model_copy(update={"benchmarks": {"tiny_gsm": experiment.benchmarks["tiny_gsm"]}})
+    random = np.random.default_rng(0)
+    draw = {name: random.integers(0, 2, 60).tolist() for name in ("long", "twin", "short", "other", "f1", "f2", "far")}
+    flat = [10] * 60
+    plain(
+        experiment,
+        sbd__gamma_0_DOT_1=(draw["long"], [10, 20] * 30),
+        ntp__ntp=(draw["twin"], flat),
+        sbd_short__gamma_0_DOT_1=(draw["short"], flat),
+        ntp_short__ntp=(draw["other"], flat),
+        sbd__factor_0_DOT_2=(draw["f1"], [18] * 60),
+        sbd__factor_2=(draw["f2"], [14] * 60),
+        sbd__gamma_0_DOT_6=(draw["far"], [13] * 60),
+    )
+    rows = {(r["model"], r["contrast"], r["decoder"]): r for r in differences.contrasts(gsm)}
+    assert len(rows) == 2 * 3
+    gap = rows["qwen3-tiny", "gap closed", "gamma_0.1"]
+    arrays = {name: np.array(values) for name, values in draw.items()}
+    closed = (arrays["long"] - arrays["twin"]) - (arrays["short"] - arrays["other"])
+    expected = statistics.paired_difference([0.0] * 60, closed.tolist()).difference.times(100)
+    assert (gap["difference"], gap["low"], gap["high"]) == pytest.approx(
+        (expected.estimate, expected.low, expected.high)
+    )
+    assert (gap["run"], gap["n"]) == ("sbd", 60)
+    # 15 passes a problem, between 14 (weight 3/4) and 18 (1/4).
+    near = rows["llama-tiny", "above factor", "gamma_0.1"]
+    above = arrays["long"] - (0.75 * arrays["f2"] + 0.25 * arrays["f1"])
+    expected = statistics.paired_difference([0.0] * 60, above.tolist()).difference.times(100)
+    assert (near["difference"], near["low"], near["high"]) == pytest.approx(
+        (expected.estimate, expected.low, expected.high)
+    )
+    assert (near["passes"], near["passes_low"], near["passes_high"]) == pytest.approx((15, 14, 18))
+    assert near["against"] == "0.750 sbd/factor_2 + 0.250 sbd/factor_0.2"
+    far = rows["llama-tiny", "above factor", "gamma_0.6"]
+    assert (far["difference"], far["against"], far["passes"]) == (None, None, 13)
+    write_csv(list(rows.values()), tmp_path / "contrasts.csv", columns.CONTRASTS)
+    read = inputs.read_contrasts(tmp_path / "contrasts.csv")
+    assert read.loc[("llama-tiny", "tiny_gsm", "above factor", "sbd", "gamma_0.1")]["passes"] == 15
+
+
+def test_an_arm_with_the_passes_of_a_factor_arm_is_compared_with_that_one() -> None:
+    def problems(correct: int, passes: int) -> differences.Problems:
+        return {str(i): {"correct": correct, "forward_passes": passes} for i in range(9)}
+
+    factors = [problems(1, 7), problems(0, 9), problems(1, 12)]
+    for passes, expected in ((7, 0.0), (9, 100.0), (12, 0.0), (8, 50.0)):
+        found = differences._above(problems(1, passes), factors, ["a", "b", "c"], 0)
+        assert found["difference"] == pytest.approx(expected)
 
 
 SEEDS = """

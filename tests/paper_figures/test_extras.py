@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import TINY, paper_file, records, tiny
+from synthetic import paper_file, records, tiny
 
 from paper_figures import ablations, inputs, matp_loss, seeds, style, wall_clock
 from sbd import columns, roofline
@@ -28,20 +28,41 @@ def losses(experiment) -> pd.DataFrame:  # type: ignore[no-untyped-def]
 
 
 def test_matp_losses_are_means_over_tokens_and_files_repeat(tmp_path: Path) -> None:
-    losses(tiny()).to_csv(tmp_path / "losses.csv", index=False)
-    options = ["--experiment", str(TINY), "--losses", str(tmp_path / "losses.csv"), "--output"]
+    path = paper_file(tmp_path)
+    experiment = load_experiment(path)
+    losses(experiment).to_csv(tmp_path / "losses.csv", index=False)
+    options = ["--experiment", str(path), "--losses", str(tmp_path / "losses.csv"), "--output"]
     first = matp_loss.main([*options, str(tmp_path / "a")])
     second = matp_loss.main([*options, str(tmp_path / "b")])
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()
     with style.house_style():
-        figure = matp_loss.draw(tiny(), losses(tiny()))
+        figure = matp_loss.draw(experiment, losses(experiment))
     by_position, by_rate = (axes.lines[1].get_xydata() for axes in figure.axes)
     # Position 3 of Qwen: 25 tokens at 1.55 and 75 at 2.05.
     assert np.asarray(by_position)[2] == pytest.approx([3, (25 * 1.55 + 75 * 2.05) / 100])
     assert np.asarray(by_rate)[1] == pytest.approx([0.75, 0.75 + 1 + 0.25])
-    with pytest.raises(UserError, match="no rows"):
-        matp_loss.draw(tiny(), losses(tiny()).iloc[:0])
+    some = losses(experiment).loc[lambda frame: frame["model"] == "llama-tiny"]
+    with pytest.raises(UserError, match="no masked-token losses of qwen3-tiny/sbd; run `python -m sbd collect --exp"):
+        matp_loss.draw(experiment, some)
+    with style.house_style():
+        figure = matp_loss.draw(experiment, some, partial=True)
+        assert "PARTIAL: 1 evaluations are missing (qwen3-tiny/sbd)" in figure.get_supxlabel().replace("\n", " ")
+        # A run that the experiment does not ask for is not drawn.
+        other = pd.concat([losses(experiment), losses(experiment).assign(run="sbd_short")])
+        assert len(matp_loss.draw(experiment, other).axes[0].lines) == 2
+    with pytest.raises(UserError, match="no masked-token losses of llama-tiny/sbd"):
+        matp_loss.draw(experiment, some.iloc[:0], partial=True)
+
+
+def test_no_two_curves_look_alike() -> None:
+    with style.house_style():
+        found = style.looks(map(str, range(49)))
+        assert len({tuple(map(str, (look["color"], look["marker"]))) for look in found.values()}) == 49
+        assert len({str((look["color"], look["linestyle"])) for look in found.values()}) > 30
+        assert list(style.looks("abcdefgh"))[:7] == list("abcdefg")
+        with pytest.raises(UserError, match="50 curves cannot be told apart"):
+            style.looks(map(str, range(50)))
 
 
 def test_wall_clock_is_tokens_per_second_over_the_baseline() -> None:
@@ -49,7 +70,7 @@ def test_wall_clock_is_tokens_per_second_over_the_baseline() -> None:
     frame = records(experiment)
     slower = frame["decoder"].ne("ntp").to_numpy()
     frame.loc[slower, "tokens_per_second"] *= 0.8
-    machine = roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9)
+    machine = roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9, number_bytes=4)
     with style.house_style():
         figure = wall_clock.draw(experiment, frame, machine)
     curve = np.asarray(figure.axes[0].lines[0].get_xydata())
@@ -61,6 +82,7 @@ def test_wall_clock_is_tokens_per_second_over_the_baseline() -> None:
     model = roofline.Roofline(roofline.Shape.of("x", config, 512), machine, roofline.Precision(4, 4, 4))
     x, y = np.asarray(dotted[0].get_xydata())[3]
     assert y == pytest.approx(model.speed_up(125, 16, 64, x))
+    assert "while other evaluations ran beside" in figure.get_supxlabel().replace("\n", " ")
     with pytest.raises(UserError, match="llama-tiny/sbd/gamma_0/tiny_gsm"):
         wall_clock.draw(experiment, frame.loc[frame["decoder"] != "gamma_0"])
 
@@ -89,6 +111,27 @@ def test_ablations_stand_beside_the_papers_setting(tmp_path: Path) -> None:
     assert labels == ["drawn from 2 to 16", "always 16", "SBD, NTP", "SBD without NTP loss, NTP"]
     with pytest.raises(UserError, match=r"sbd_block_16/gamma_0\.1/tiny_gsm"):
         ablations.build(experiment, frame.loc[frame["run"] != "sbd_block_16"], figures.ablations)
+    # A paired difference that is asked for and not there is no empty place.
+    nothing = pd.DataFrame(columns=pd.Index(columns.DIFFERENCES)).set_index(list(columns.PAIR))
+    with pytest.raises(UserError, match=r"no row of llama-tiny/tiny_gsm/sbd_block_16/gamma_0\.1/sbd/gamma_0\.1; run"):
+        ablations.build(experiment, frame, figures.ablations, nothing)
+    _, text = ablations.build(experiment, frame, figures.ablations, nothing, partial=True)
+    assert "] missing (" in text.rows[2][3]
+    assert "PARTIAL" in text.caption
+    assert "paper's setting" not in text.caption
+
+
+def test_equation_16_is_not_drawn_for_other_decoders(tmp_path: Path) -> None:
+    raw = tiny().model_dump()
+    raw["decoders"]["self"] = {"kind": "self_speculative", "block_size": 16}
+    raw["evaluations"][1]["decoders"].append("self")
+    raw["pareto"]["curves"]["self"] = [{"run": "sbd", "decoder": "self"}]
+    experiment = Experiment.model_validate(raw)
+    machine = roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9, number_bytes=4)
+    with style.house_style():
+        figure = wall_clock.draw(experiment, records(experiment), machine)
+    dotted = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert len(dotted) == 2  # one for each model
 
 
 def test_seeds_stand_side_by_side_with_their_mean(tmp_path: Path) -> None:

@@ -72,7 +72,10 @@ def test_a_missing_job_is_named_with_what_to_run() -> None:
     frame = records(experiment)
     frame = frame.loc[~((frame["decoder"] == "gamma_0.1") & (frame["model"] == "qwen3-tiny"))]
     arms = [Arm(run="sbd", decoder="gamma_0.1")]
-    with pytest.raises(UserError, match=r"qwen3-tiny/sbd/gamma_0.1/tiny_gsm and 1 more; run .*--decoder gamma_0.1"):
+    with pytest.raises(
+        UserError,
+        match=r"tiny_gsm and 1 more; run .*--experiment \S*experiment.yaml .*--decoder gamma_0.1",
+    ):
         inputs.rows_of(frame, experiment, arms)
     rows, missing = inputs.rows_of(frame, experiment, arms, partial=True)
     assert rows["model"].tolist() == ["llama-tiny"] * 2
@@ -84,3 +87,18 @@ def test_rows_of_one_benchmark_must_be_over_the_same_number_of_problems() -> Non
     frame.loc[(frame["decoder"] == "gamma_0.1") & (frame["benchmark"] == "tiny_code"), "n"] = 400
     with pytest.raises(UserError, match="tiny_code: some rows are over 400 problems and some over 500"):
         inputs.rows_of(frame, tiny(), tiny().table1.rows)
+
+
+def test_an_empty_field_is_not_the_text_nan(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,\n2,3\n")
+    assert inputs.read_csv(tmp_path / "x.csv", ["a", "b"], [], "", empty=["b"])["b"].isna().tolist() == [True, False]
+    (tmp_path / "x.csv").write_text("a,b\n1,nan\n2,3\n")
+    with pytest.raises(UserError, match="line 2: b is not a value"):
+        inputs.read_csv(tmp_path / "x.csv", ["a", "b"], [], "", empty=["b"])
+
+
+def test_what_no_experiment_asks_for_is_not_called_missing() -> None:
+    experiment = tiny()
+    arms = [Arm(run="ntp", decoder="gamma_0"), Arm(run="sbd", decoder="ntp")]
+    with pytest.raises(UserError, match=r"experiment\.yaml does not evaluate a model and benchmark on which all"):
+        inputs.rows_of(records(experiment), experiment, arms, complete=True)

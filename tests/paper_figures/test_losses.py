@@ -43,7 +43,10 @@ def test_the_command_writes_three_files_and_refuses_another_table(tmp_path: Path
     assert [path.name for path in paths] == ["losses.csv", "losses.md", "losses.tex"]
     assert pd.read_csv(paths[0]).equals(pd.read_csv(source))
     ROWS.drop(columns="block_loss").to_csv(source, index=False)
-    with pytest.raises(UserError, match="lacks the columns block_loss"):
+    with pytest.raises(UserError, match=r"column block_loss is missing; run .* collect --experiment .*tiny\.yaml`"):
+        losses.main(options)
+    source.write_text(ROWS.to_csv(index=False).replace("0.5249", "nan"))
+    with pytest.raises(UserError, match="line 3: ntp_loss is not a value"):
         losses.main(options)
     source.unlink()
     with pytest.raises(UserError, match="no such file"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from synthetic import records
+from test_decoding_speed import rows
 
 from paper_figures import paper_index, rebuild
 from sbd import columns, differences, roofline
@@ -37,7 +38,22 @@ def made_up(experiment: Experiment, folder: Path) -> None:
     pd.DataFrame(metrics, columns=pd.Index(columns.METRICS)).to_csv(folder / "metrics.csv", index=False)
     masked = [[m, r, 16, s, s / 16, s / 20, 9] for m, r in experiment.masked_losses() for s in range(1, 17)]
     pd.DataFrame(masked, columns=pd.Index(columns.MASKED_LOSS)).to_csv(folder / "matp_loss.csv", index=False)
-    roofline.write_hardware(folder / "machine.csv", [roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9)])
+    contrasts = []
+    for model in experiment.models:
+        for benchmark in experiment.benchmarks:
+            found = [(differences.GAP_CLOSED, arms[0]) for arms in differences.gap_arms(experiment)]
+            found += [(differences.ABOVE_FACTOR, arm) for arm, _ in differences.factor_arms(experiment)]
+            contrasts += [
+                [model, benchmark, name, arm.run, arm.decoder, "x", 50, 1.0, -0.5, 2.5, 9.0, 5.0, 20.0]
+                for name, arm in found
+            ]
+    pd.DataFrame(contrasts, columns=pd.Index(columns.CONTRASTS)).to_csv(folder / "contrasts.csv", index=False)
+    for path in paper_index.located(paper_index.SPEED[1], experiment, folder):
+        path.parent.mkdir(parents=True)
+        times = rows(path.parent.name)
+        times.loc[~times["decoder"].str.startswith("gamma_0.1_k8")].to_csv(path, index=False)
+    machine = roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9, number_bytes=4)
+    roofline.write_hardware(folder / "machine.csv", [machine])
 
 
 @pytest.fixture(scope="module")

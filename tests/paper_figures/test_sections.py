@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 from synthetic import paper_file, records
 
 from paper_figures import command, figure1, figure4, figure5, figures12_13, inputs, style, table2
+from paper_figures import reported as of_paper
 from sbd import columns
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
@@ -24,7 +26,9 @@ REPORTED = Path(__file__).parents[2] / "experiments" / "reported"
 
 
 def reported(name: str) -> pd.DataFrame:
-    return pd.read_csv(REPORTED / name)
+    frame = pd.read_csv(REPORTED / name)
+    counts = of_paper.problems(REPORTED)
+    return frame.assign(n=[counts[name] for name in frame["benchmark"]]) if "benchmark" in frame else frame
 
 
 def curves(axes: Axes) -> list[np.ndarray]:
@@ -49,15 +53,42 @@ def says(figure: Figure, text: str) -> bool:
 def test_figure1_marks_the_fastest_point_that_holds_the_baseline(tmp_path: Path) -> None:
     experiment = load_experiment(paper_file(tmp_path))
     frame = records(experiment)
+    # Paired intervals that reach zero up to gamma 0.2 alone, whatever the intervals of the scores do.
+    good = ("gamma_0", "gamma_0.01", "gamma_0.1", "gamma_0.2")
+    grid = [arm.decoder for arm in next(iter(experiment.pareto.curves.values()))]
+    paired = [
+        [
+            model,
+            "tiny_code",
+            "sbd",
+            name,
+            "ntp",
+            "ntp",
+            500,
+            -1.0,
+            -2.0,
+            0.0 if name in good else -0.2,
+            0.1,
+            1,
+            1,
+            1,
+            1,
+            1,
+        ]
+        for model in experiment.models
+        for name in grid
+    ]
+    differences = pd.DataFrame(paired, columns=pd.Index(columns.DIFFERENCES)).set_index(list(columns.PAIR))
     with style.house_style():
-        figure = figure1.draw(experiment, frame, reported("figure1.csv"), "tiny_code")
+        figure = figure1.draw(experiment, frame, differences, reported("figure1.csv"), "tiny_code")
     _, right = figure.axes
-    of_model = inputs.where(frame, model="qwen3-tiny", run="sbd", benchmark="tiny_code")
-    score = row(frame, model="qwen3-tiny", run="ntp", decoder="ntp", benchmark="tiny_code")["score"]
-    held = of_model[of_model["score_high"].ge(score) & of_model["decoder"].str.match("gamma|unlimited")]
-    expected = held["tokens_per_forward"].max()
+    expected = row(frame, model="qwen3-tiny", run="sbd", benchmark="tiny_code", decoder="gamma_0.2")
     legend = figure.legends[0]
-    assert legend.get_texts()[1].get_text() == f"Qwen3 0.9M: {expected:.1f}\N{MULTIPLICATION SIGN}"
+    speed = f"{expected['tokens_per_forward']:.1f}\N{MULTIPLICATION SIGN}"
+    assert legend.get_texts()[1].get_text() == f"Qwen3 0.9M: {speed}"
+    lost = differences.drop(("qwen3-tiny", "tiny_code", "sbd", "gamma_0.6", "ntp", "ntp"))
+    with pytest.raises(UserError, match=r"no row of qwen3-tiny/tiny_code/sbd/gamma_0\.6/ntp/ntp"):
+        figure1.draw(experiment, frame, lost, reported("figure1.csv"), "tiny_code")
     assert has_point(right, 3.96, 37.44)
     assert has_point(right, 1.0, 31.28)
     assert right.get_title() == "reported by the paper: LiveCodeBench v6"
@@ -97,8 +128,17 @@ def test_figure4_draws_running_means_of_what_was_logged(tmp_path: Path, monkeypa
         with pytest.raises(UserError, match="no training losses of llama-tiny/sbd;"):
             figure4.draw(experiment, some, figures.figure4)
         assert says(figure4.draw(experiment, some, figures.figure4, partial=True), "PARTIAL: 1")
+        with pytest.raises(UserError, match="no training losses of llama-tiny/ntp;"):
+            figure4.draw(experiment, metrics.loc[metrics["run"] == "pretrain"], figures.figure4, partial=True)
+    path = experiment.run_folder("llama-tiny", "ntp") / "metrics.jsonl"
+    path.write_text('{"step": 1}\n')
+    with pytest.raises(UserError, match=r"not a file of training losses .*'ntp_loss'.*; delete .*--config experiment="):
+        training_losses(experiment, "llama-tiny", "ntp")
     (experiment.run_folder("llama-tiny", "sbd") / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match="run `snakemake results/made_up/models/llama-tiny/sbd/checkpoint/"):
+    with pytest.raises(
+        UserError,
+        match=r"run `snakemake .* results/made_up/models/llama-tiny/sbd/checkpoint/.* experiment=.*made_up\.yaml`",
+    ):
         training_losses(experiment, "llama-tiny", "sbd")
 
 
@@ -115,7 +155,10 @@ def test_figure5_has_a_panel_per_model_and_benchmark_and_the_reported_ones(tmp_p
         "tiny GSM (n = 500), Qwen3 0.9M",
         "tiny code (n = 500), Llama 0.9M",
     ]
-    assert titles[4:] == ["reported by the paper: HumanEval, 3B", "reported by the paper: GSM8K, 3B"]
+    assert titles[4:] == [
+        "reported by the paper: HumanEval (n = 164), 3B",
+        "reported by the paper: GSM8K (n = 1319), 3B",
+    ]
     code = row(frame, model="llama-tiny", run="sbd_short", decoder="gamma_0.6", benchmark="tiny_code")
     assert has_point(figure.axes[2], code["forward_passes"] / 500, code["score"])
     twin = row(frame, model="llama-tiny", run="ntp_short", decoder="ntp", benchmark="tiny_code")
@@ -150,6 +193,7 @@ def test_table2_has_differences_to_the_first_run_and_their_intervals(tmp_path: P
     ]
     pd.DataFrame(paired, columns=pd.Index(columns.DIFFERENCES)).to_csv(tmp_path / "differences.csv", index=False)
     options = ["--experiment", str(path), "--records", str(tmp_path / "records.csv"), "--output", str(tmp_path)]
+    options += ["--reported", str(REPORTED)]
     table2.main([*options, "--differences", str(tmp_path / "differences.csv")])
     text = (tmp_path / "table2.md").read_text()
     first = row(frame, model="llama-tiny", run="ntp", decoder="ntp", benchmark="choices")["score"]
@@ -157,9 +201,17 @@ def test_table2_has_differences_to_the_first_run_and_their_intervals(tmp_path: P
     assert f"({third - first:+.1f} [-6.5, -1.5]) |" in text
     assert "choices (n = 500)" in text
     assert "over the same problems" in text
+    assert "reported by the paper" in text
+    assert re.search(r"SBD without NTP loss +\| +43.2 \(-7.7\)", text)
     tex = (tmp_path / "table2.tex").read_text()
     assert f" & SBD without NTP loss & {third:.1f} ({third - first:+.1f}) \\\\" in tex
     assert figures.table2
+    nothing = pd.DataFrame(columns=pd.Index(columns.DIFFERENCES)).set_index(list(columns.PAIR))
+    with pytest.raises(UserError, match=r"no row of llama-tiny/choices/sbd/ntp/ntp/ntp; run .*made_up\.yaml"):
+        table2.build(experiment, frame, figures.table2, nothing)
+    _, layout, _ = table2.build(experiment, frame, figures.table2, nothing, partial=True)
+    assert "[missing])" in layout.rows[1][2]
+    assert "PARTIAL: 4" in layout.caption
     with pytest.raises(UserError, match="llama-tiny/ntp/ntp/choices"):
         table2.build(experiment, frame.loc[frame["benchmark"] != "choices"], figures.table2)
 
@@ -193,3 +245,15 @@ def test_a_wrong_name_in_the_figures_is_refused(tmp_path: Path, old: str, new: s
 def test_a_figure_that_the_experiment_does_not_name_says_what_to_add(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tiny\.yaml: no figures\.figure5; add it"):
         command.required(None, "figure5", "tiny.yaml")
+
+
+@pytest.mark.parametrize("name", ["paper", "paper-tiny"])
+def test_measured_and_reported_curves_of_one_rule_share_a_colour(name: str) -> None:
+    section = load_experiment(REPORTED.parent / f"{name}.yaml").figures.figures12_13
+    assert section
+    assert set(section.curves) == set(figures12_13.REPORTED_RULES.values())
+
+
+def test_all_reported_numbers_say_where_they_are_from() -> None:
+    for path in REPORTED.glob("*.csv"):
+        assert pd.read_csv(path)["source"].str.len().gt(5).all(), path

@@ -13,6 +13,8 @@ from paper_figures.labels import GAMMA, TIMES, sampling_label
 from sbd.config import Arm, Experiment
 from sbd.errors import UserError
 
+REPORTED = Path(__file__).parents[2] / "experiments" / "reported"
+
 
 def cells(text: str) -> list[list[str]]:
     lines = [line for line in text.splitlines() if line.startswith("|")]
@@ -23,13 +25,26 @@ def test_cells_are_the_records(tmp_path: Path) -> None:
     frame = records(tiny())
     frame.to_csv(tmp_path / "records.csv", index=False)
     paths = table1.main(
-        ["--experiment", str(TINY), "--records", str(tmp_path / "records.csv"), "--output", str(tmp_path / "tables")]
+        [
+            *("--experiment", str(TINY), "--records", str(tmp_path / "records.csv")),
+            *("--reported", str(REPORTED), "--output", str(tmp_path / "tables")),
+        ]
     )
     assert [path.name for path in paths] == ["table1.csv", "table1.md", "table1.tex"]
     numbers = pd.read_csv(paths[0])
     assert list(numbers.columns) == inputs.COLUMNS
     assert len(numbers) == 2 * 4 * 2
     header, _, *rows = cells(paths[1].read_text())
+    rows, below = rows[:8], rows[8:]
+    assert below[0][:5] == [
+        "reported by the paper",
+        "training loss",
+        "sampling",
+        "average speed-up",
+        "MATH500 (n = 500)",
+    ]
+    assert below[-1][:5] == ["Qwen-3 8B", "SBD", f"{GAMMA}_low", f"3.18{TIMES}", f"85.0 (3.41{TIMES})"]
+    assert len(below) == 2 + 8
     assert header == [
         "model",
         "training loss",
@@ -55,7 +70,8 @@ def test_cells_are_the_records(tmp_path: Path) -> None:
     assert TIMES not in rows[0][4]
     tex = paths[2].read_text()
     assert r"$\gamma_{\mathrm{low}}$ = 0.1" in tex
-    assert tex.count(r"\midrule") == 2
+    assert tex.count(r"\midrule") == 2 * 2
+    assert tex.index("Qwen-3 8B & SBD") > tex.index(r"\end{tabular}")
     assert "**" not in paths[1].read_text()
     assert "textbf" not in tex
 
@@ -82,9 +98,12 @@ def test_a_partial_table_says_so() -> None:
 
 def test_a_mistake_is_one_line_and_status_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "paper_figures.table1", "--experiment", str(TINY), "--output", str(tmp_path)]
-    done = subprocess.run([*command, "--records", "nowhere.csv"], capture_output=True, text=True, cwd=TINY.parents[2])
+    command += ["--records", "nowhere.csv", "--reported", str(REPORTED)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=TINY.parents[2])
     assert done.returncode == 2
-    assert done.stderr.splitlines() == ["error: no such file: nowhere.csv; run `python -m sbd collect`"]
+    assert done.stderr.splitlines() == [
+        f"error: no such file: nowhere.csv; run `python -m sbd collect --experiment {TINY}`"
+    ]
 
 
 def test_tex_escapes_what_it_must() -> None:

@@ -13,7 +13,8 @@ REPORTED = Path(__file__).parents[2] / "experiments" / "reported"
 
 
 def test_four_tables(tmp_path: Path) -> None:
-    roofline.write_hardware(tmp_path / "machine.csv", [roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9)])
+    machine = roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9, number_bytes=4)
+    roofline.write_hardware(tmp_path / "machine.csv", [machine])
     paths = tables3_4.main(
         ["--reported", str(REPORTED), "--output", str(tmp_path), "--machine", str(tmp_path / "machine.csv")]
     )
@@ -37,6 +38,19 @@ def test_four_tables(tmp_path: Path) -> None:
     corrected = pd.read_csv(tmp_path / "table4_corrected.csv")
     assert len(corrected) == 288 * 4 * 4
     assert set(corrected["hardware"]) == {"H100", "H200", "B200", "this machine (cpu)"}
+    # A machine that was measured in float32 moves four bytes a number, the presets one.
+    cells = pd.read_csv(tmp_path / "table3_corrected.csv")
+    cell = {"model": "Llama-3.1-8B", "lm_head": "yes", "batch_size": 4, "kv_cache_length": 4096, "block_size": 16}
+    found = {
+        row["hardware"]: row["slowdown"]
+        for row in cells.to_dict("records")
+        if all(row[name] == value for name, value in cell.items())
+    }
+    wide = roofline.Precision(4, 4, 4)
+    assert found["this machine (cpu)"] == roofline.Roofline(roofline.LLAMA, machine, wide).slowdown(4, 16, 4096)
+    narrow = roofline.Precision(1, 1, 1)
+    assert found["this machine (cpu)"] != roofline.Roofline(roofline.LLAMA, machine, narrow).slowdown(4, 16, 4096)
+    assert found["H100"] == roofline.Roofline(roofline.LLAMA, roofline.H100, narrow).slowdown(4, 16, 4096)
     assert (tmp_path / "table4.tex").read_text().count(r"\midrule") == 9
 
 

@@ -32,7 +32,7 @@ print(seconds, sorted({"torch", "transformers", "datasets", "pandas", "lm_eval"}
 def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
     experiment = load_experiment(ROOT / "experiments" / f"{name}.yaml")
     timed = 0 if experiment.speed is None else len(experiment.speed.models or experiment.models)
-    shown = {"speed": timed, "decoding_speed": min(timed, 1), "traces": int(experiment.traces is not None)}
+    shown = {"speed": timed, "traces": int(experiment.traces is not None)}
     own = sum(model.tokenizer is not None for model in experiment.models.values())
     assert planned(copy_project(tmp_path), experiment=name) == {
         "problems": len(experiment.data.sources),

@@ -5,7 +5,7 @@ for entry in paper_index.drawn(EXPERIMENT):
         name:
             entry.module
         input:
-            entry.reads(EXPERIMENT.folder),
+            entry.reads(EXPERIMENT, EXPERIMENT.folder),
         output:
             [in_report(entry, path) for path in entry.writes(EXPERIMENT.folder)],
         log:
@@ -14,7 +14,7 @@ for entry in paper_index.drawn(EXPERIMENT):
         conda:
             "../../environment.yml"
         params:
-            command=entry.command(EXPERIMENT_FILE, EXPERIMENT.folder, EXPERIMENT.folder),
+            command=entry.command(EXPERIMENT, EXPERIMENT.folder, EXPERIMENT.folder),
             settings=fingerprint(EXPERIMENT) if entry.experiment else "",
             code=code_fingerprint(f"paper_figures.{entry.module}"),
         shell:
@@ -28,6 +28,7 @@ REFERENCE = Path("results/reference")
 rule figures:
     input:
         [str(path) for path in sorted(REFERENCE.glob("*/*.csv"))],
+        [str(path) for path in sorted(REFERENCE.glob("*/speed/*/*.csv"))],
         [f"experiments/{path.name}.yaml" for path in sorted(REFERENCE.glob("*")) if path.is_dir()],
         sorted(map(str, Path(paper_index.REPORTED[1]).glob("*.csv"))),
         paper_index.STYLE,

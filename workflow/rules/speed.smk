@@ -1,8 +1,4 @@
 # Wall-clock of decoding, for an experiment that has the key `speed`.
-localrules:
-    decoding_speed,
-
-
 rule speed:
     input:
         checkpoint=lambda wildcards: checkpoint_file(wildcards.model, EXPERIMENT.speed.run),
@@ -28,38 +24,3 @@ rule speed:
     shell:
         'OMP_NUM_THREADS={params.threads} python -m sbd speed --experiment "$SBD_EXPERIMENT"'
         " --model {wildcards.model} --threads {params.threads} --output {output} 2>&1 | tee {log}"
-
-
-rule decoding_speed:
-    input:
-        expand(
-            "results/{{scale}}/speed/{model}/{run}.csv",
-            model=EXPERIMENT.speed.models or EXPERIMENT.models,
-            run=EXPERIMENT.speed.run,
-        ),
-    output:
-        pdf="results/{scale}/figures/decoding_speed.pdf",
-        png=report(
-            "results/{scale}/figures/decoding_speed.png",
-            caption="../report/decoding_speed.rst",
-            category="Wall-clock of decoding",
-            labels={"scale": "{scale}", "what": "figure"},
-        ),
-        csv=report(
-            "results/{scale}/tables/decoding_speed.csv",
-            caption="../report/decoding_speed.rst",
-            category="Wall-clock of decoding",
-            labels={"scale": "{scale}", "what": "table"},
-        ),
-        markdown="results/{scale}/tables/decoding_speed.md",
-        tex="results/{scale}/tables/decoding_speed.tex",
-    log:
-        "results/{scale}/logs/decoding_speed.log",
-    conda:
-        "../../environment.yml"
-    params:
-        settings=fingerprint(EXPERIMENT),
-        code=code_fingerprint("paper_figures.decoding_speed"),
-    shell:
-        'python -m paper_figures.decoding_speed --experiment "$SBD_EXPERIMENT" --speed {input}'
-        " --output results/{wildcards.scale} 2>&1 | tee {log}"

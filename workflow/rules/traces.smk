@@ -9,12 +9,15 @@ rule traces:
             EXPERIMENT.source_file(EXPERIMENT.benchmark_of(EXPERIMENT.traces).source, "test")
         ),
     output:
-        report(
-            expand("results/{{scale}}/traces/{decoder}.html", decoder=TRACED),
-            caption="../report/traces.rst",
-            # Without labels, so that the report names each page by its file.
-            category="Decoding, pass by pass",
-        ),
+        [
+            report(
+                f"results/{{scale}}/traces/{decoder}.html",
+                caption="../report/traces.rst",
+                category="Decoding, pass by pass",
+                labels={"scale": EXPERIMENT.work_scale, "run": EXPERIMENT.traces.run, "decoder": decoder},
+            )
+            for decoder in TRACED
+        ],
     log:
         "results/{scale}/logs/traces.log",
     conda:
