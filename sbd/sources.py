@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -64,7 +65,8 @@ def open_rows(
     path = Path(folder) / Path(name).expanduser()
     files = find_files(path)
     if files:
-        kept = [{"file": p.name, "bytes": p.stat().st_size, "modified": p.stat().st_mtime_ns} for p in files]
+        # By content: a copy of the same file is the same data, and a training on it goes on.
+        kept = [{"file": p.name, "bytes": p.stat().st_size, "sha256": _digest(p)} for p in files]
         return Rows(str(path), {"files": kept}, files)
     if path.is_dir():
         raise UserError(f"the folder {path} holds no file of a known kind ({', '.join(SUFFIXES)}); put the data there")
@@ -146,6 +148,11 @@ def _count(path: Path) -> int:
         return int(parquet.ParquetFile(path).metadata.num_rows)
     with open(path, "rb") as lines:
         return sum(1 for _ in lines)
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _commit(dataset: str, revision: str) -> str:
