@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from sbd.config import Experiment, SpeedConfig
 from sbd.errors import UserError
-from sbd.experiment_files import load_experiment
+from sbd.experiment_files import experiment_file, load_experiment
 from sbd.interruption import STOPPED, Stopped, StopRequest
 
 _DTYPES = ("auto", "float32", "bfloat16")
@@ -66,7 +66,10 @@ def _parser() -> argparse.ArgumentParser:
     def verb(name: str, handler: Handler, help: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
         added.add_argument(
-            "--experiment", default="experiments/tiny.yaml", metavar="FILE", help="what to run (default: %(default)s)"
+            "--experiment",
+            default="experiments/tiny.yaml",
+            metavar="FILE",
+            help="what to run; paper is short for experiments/paper.yaml (default: %(default)s)",
         )
         added.set_defaults(handler=handler)
         return added
@@ -89,7 +92,12 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--model", required=True, help="a model of the experiment")
         added.add_argument("--run", required=True, help="a run of the experiment")
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
-    train.add_argument("--adopt", action="store_true", help="go on from a saved state of other settings too")
+    train.add_argument(
+        "--adopt",
+        action="store_true",
+        default=bool(os.environ.get("SBD_ADOPT")),
+        help="go on from a saved state of other settings too, and past what stopped it (or SBD_ADOPT=1)",
+    )
     for added in (evaluate, score):
         added.add_argument("--decoder", required=True, help="a decoder of the experiment")
         added.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
@@ -187,7 +195,7 @@ _share.__name__ = "number"
 
 def _check(experiment: Experiment, options: argparse.Namespace) -> None:
     runs = [f"{name} (from {run.parent})" if run.parent else name for name, run in experiment.runs.items()]
-    print(f"{options.experiment} is valid")
+    print(f"{experiment_file(options.experiment)} is valid")
     for kind, names in {
         "sources": experiment.data.sources,
         "models": experiment.models,

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from sbd import parallel
@@ -294,7 +295,14 @@ def _save_checkpoint(
 ) -> None:
     partial = output / ".checkpoint.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial, state_dict=weights)
+    try:
+        model.save_pretrained(partial, state_dict=weights)
+    except (OSError, SafetensorError) as error:  # the latter is no OSError, even where the disk is full
+        shutil.rmtree(partial, ignore_errors=True)
+        raise UserError(
+            f"the checkpoint could not be written to {output} ({' '.join(str(error).split())}); make room and run "
+            "again: it goes on from the last saved state"
+        ) from None
     if precision == "bf16":
         # Hugging Face writes the dtype of the trained weights; what opens the folder goes by it.
         config = json.loads((partial / "config.json").read_text(encoding="utf-8"))

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from sbd import data, modeling, states, training
 from sbd.batching import Noise
@@ -291,6 +292,24 @@ def test_a_full_disk_is_one_line_that_names_what_was_lost(rows, tokenizer, tmp_p
         run(rows, tokenizer, tmp_path)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_the_state_is_kept(
+    rows, tokenizer, tmp_path, monkeypatch
+) -> None:
+    def full(model, folder, **kwargs):
+        folder.mkdir()
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PreTrainedModel, "save_pretrained", full)
+        with pytest.raises(UserError, match=r"checkpoint could not be written .*No space left.*make room") as error:
+            run(rows, tokenizer, tmp_path)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.glob("*checkpoint*")) == []
+    assert state_steps(tmp_path / "state") == [5, 10]
+    run(rows, tokenizer, tmp_path)
+    assert (tmp_path / "checkpoint/training.json").is_file()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

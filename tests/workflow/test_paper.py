@@ -30,7 +30,8 @@ def dry_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_dry_run_lists_every_job_of_the_plan(tmp_path: Path, name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     # The profile's own experiment is the paper.
-    choice = [] if name == "paper" else ["--config", f"experiment=experiments/{name}.yaml"]
+    # It stays when the command line says something else.
+    choice = ["--config", "adopt=true" if name == "paper" else f"experiment={name}"]
     done = dry_run(copy_project(tmp_path), *choice)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stdout
