@@ -230,8 +230,15 @@ class RunConfig(Strict):
         return self
 
 
+GPU_MEMORY_GIB = {"H100": 80.0, "H200": 139.0, "B200": 178.0}
+"""About what the SXM versions show; they are sold as 80, 141 and 180 GB."""
+
+
 class HardwareConfig(Strict):
-    """What `plan` reckons with; the options of the command come before it. Prices in the currency of your bill."""
+    """What `plan` reckons with; the options of the command come before it. Prices in the currency of your bill.
+
+    memory_gib: of a GPU; that of its kind if left out.
+    """
 
     gpu: Literal["H100", "H200", "B200"] = "H100"
     memory_gib: PositiveFloat = 80
@@ -241,6 +248,13 @@ class HardwareConfig(Strict):
     answer_share: float = Field(
         default=0.3, gt=0, le=1, description="mean length of an answer, as a share of the limit"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _memory_of_the_kind(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "memory_gib" in given or given.get("gpu") not in GPU_MEMORY_GIB:
+            return given
+        return {**given, "memory_gib": GPU_MEMORY_GIB[given["gpu"]]}
 
 
 class SamplerConfig(Strict):

@@ -91,6 +91,69 @@ def test_auto_takes_the_most_rows_that_fit() -> None:
     assert rows == max(fits) > 1
 
 
+def test_other_numbers_of_gpus_have_rows_of_their_own(tmp_path: Path) -> None:
+    """Sixty-four GPUs hold less of the weights each, and one takes a whole batch."""
+    small = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 8}
+    path = changed(tmp_path, sbd={"models": ["llama-3.1-8b"]})
+    raw = yaml.safe_load(path.read_text())
+    raw["models"] = {"llama-3.1-8b": {"shape": {**small, "num_key_value_heads": 8}}}
+    path.write_text(yaml.safe_dump(raw))
+    experiment = load_experiment(path)
+    for gpus in (1, 8, 64):
+        job = training_job(experiment, "llama-3.1-8b", "sbd", experiment.hardware, gpus)
+        assert job is not None
+        fits = [
+            rows
+            for rows in range(1, 64 // gpus + 1)
+            if (64 // gpus) % rows == 0
+            and (memory := training_memory(experiment, "llama-3.1-8b", experiment.runs["sbd"], gpus, rows))
+            and memory.total <= USABLE * 80 * GIB
+        ]
+        assert job.micro_rows == max(fits)
+        assert job.micro_rows * job.accumulation * gpus == 64
+    assert micro_rows(experiment, "llama-3.1-8b", "sbd", gpus=1) > 8
+
+
+def test_the_memory_of_a_gpu_is_that_of_its_kind(tmp_path: Path, monkeypatch, capsys) -> None:
+    assert HardwareConfig().memory_gib == PAPER.hardware.memory_gib == 80
+    assert HardwareConfig(gpu="H200").memory_gib == 139
+    assert HardwareConfig(gpu="H200", memory_gib=70).memory_gib == 70
+    monkeypatch.chdir(tmp_path)
+    path = str(ROOT / "experiments/paper.yaml")
+    assert main(["plan", "--experiment", path, "--gpu", "H200"]) == 0
+    assert capsys.readouterr().out.startswith("H200 with 139 GiB")
+    assert main(["plan", "--experiment", path, "--gpu", "H200", "--memory-gib", "120"]) == 0
+    assert capsys.readouterr().out.startswith("H200 with 120 GiB")
+    assert main(["plan", "--experiment", path, "--mfu", "0.3"]) == 0
+    assert capsys.readouterr().out.startswith("H100 with 80 GiB, MFU 30%")
+
+
+def test_what_is_not_planned_is_named_with_the_reason(tmp_path: Path, monkeypatch, capsys) -> None:
+    path = changed(tmp_path, ntp={"gpus": 0})
+    raw = yaml.safe_load(path.read_text())
+    raw["models"] = {"qwen3-8b": {"shape": None}}
+    path.write_text(yaml.safe_dump(raw))
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "--experiment", str(path)]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "llama-3.1-8b/ntp: the run asks for no GPU",
+        "qwen3-8b/ntp: the run asks for no GPU",
+        "qwen3-8b/sbd: the model's `shape` does not state hidden_size,",
+    ):
+        assert f"\n  {line}" in said
+
+
+def test_reading_the_prompts_is_planned_too(tmp_path: Path) -> None:
+    """MMLU: 14,042 problems with four answers, each a text of a thousand tokens; two operations a weight and token."""
+    job = evaluation_job(PAPER, ("llama-3.2-3b", "sbd_34k", "ntp", "mmlu"), PAPER.hardware)
+    assert job is not None
+    count = parameters(Shape.of("x", PAPER.models["llama-3.2-3b"].shape, 0))
+    operations = 14042 * 4 * 1024 * 2 * count
+    assert job.hours == pytest.approx(operations / (0.4 * 989.5e12) / 3600, rel=0.15)
+    assert job.hours > operations / (0.4 * 989.5e12) / 3600
+
+
 def test_the_time_follows_from_operations_and_mfu() -> None:
     job = training_job(PAPER, "llama-3.1-8b", "sbd", PAPER.hardware, 8)
     assert job is not None

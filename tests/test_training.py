@@ -307,7 +307,7 @@ def test_a_disk_that_is_full_at_the_end_is_one_line_and_the_state_is_kept(
             run(rows, tokenizer, tmp_path)
     assert "\n" not in str(error.value)
     assert list(tmp_path.glob("*checkpoint*")) == []
-    assert state_steps(tmp_path / "state") == [5, 10]
+    wait_for(lambda: state_steps(tmp_path / "state") == [5, 10])
     run(rows, tokenizer, tmp_path)
     assert (tmp_path / "checkpoint/training.json").is_file()
 

@@ -7,7 +7,16 @@ from typing import Any
 
 from sbd.config import Experiment, HardwareConfig
 from sbd.errors import UserError
-from sbd.planning import BLOCK_TOKENS_PER_FORWARD, GIB, USABLE, Job, jobs, refuse_what_cannot_fit, training_job
+from sbd.planning import (
+    BLOCK_TOKENS_PER_FORWARD,
+    GIB,
+    USABLE,
+    Job,
+    jobs,
+    refuse_what_cannot_fit,
+    training_job,
+    unplanned,
+)
 from sbd.records import write_csv
 
 SIZES = (1, 8, 64)
@@ -20,10 +29,14 @@ COLUMNS = (
 
 def run(experiment: Experiment, **changed: Any) -> None:
     """Print the plan and write ``plan.csv``; a job that cannot fit is a UserError after the table that shows it."""
-    hardware = HardwareConfig.model_validate({**experiment.hardware.model_dump(), **changed})
+    stated = experiment.hardware.model_dump()
+    if changed.get("gpu", stated["gpu"]) != stated["gpu"]:
+        del stated["memory_gib"]  # of another kind of GPU
+    hardware = HardwareConfig.model_validate({**stated, **changed})
     planned = list(jobs(experiment, hardware))
+    left_out = unplanned(experiment)
     if not planned:
-        raise UserError("no run of this experiment asks for GPUs (`gpus`), or no model states its sizes (`shape`)")
+        raise UserError(f"there is nothing to plan: {'; '.join(left_out)}")
     rows = [_row(job, hardware) for job in planned]
     path = experiment.folder / "plan.csv"
     write_csv(rows, path, COLUMNS)
@@ -67,6 +80,8 @@ def run(experiment: Experiment, **changed: Any) -> None:
     _table(
         ["model", "run", *(f"{size} GPU{'s' * (size > 1)}" for size in SIZES)], _sizes(experiment, planned, hardware)
     )
+    if left_out:
+        print("\nNot planned, with what is evaluated of them:", *left_out, sep="\n  ")
     print(
         f"\n{len(trainings)} trainings and {len(rows) - len(trainings)} evaluations: "
         f"{sum(job.gpu_hours for job in planned):,.0f} GPU hours, {sum(row['cost'] for row in rows):,.0f}; see {path}"
@@ -94,6 +109,9 @@ def _sizes(experiment: Experiment, planned: list[Job], hardware: HardwareConfig)
             continue
         line = [job.model, job.run]
         for size in SIZES:
+            if experiment.runs[job.run].batch_rows % size:
+                line.append("rows do not divide")
+                continue
             other = training_job(experiment, job.model, job.run, hardware, size)
             assert other is not None
             fits = other.memory.total <= USABLE * hardware.memory_gib * GIB
