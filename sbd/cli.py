@@ -229,7 +229,7 @@ def _prepare(experiment: Experiment, options: argparse.Namespace) -> None:
 def _train(experiment: Experiment, options: argparse.Namespace) -> int | None:
     _known(options, "model", experiment.models)
     _known(options, "run", experiment.runs)
-    from sbd import launch, slurm
+    from sbd import launch
 
     status, gpus = 0, experiment.runs[options.run].gpus
     try:
@@ -246,16 +246,36 @@ def _train(experiment: Experiment, options: argparse.Namespace) -> int | None:
 
             train.run(experiment, options.model, options.run, options.adopt)
     except Stopped:
-        if "WORLD_SIZE" not in os.environ and (said := slurm.requeue()):
-            print(said, file=sys.stderr)
+        if "WORLD_SIZE" not in os.environ:
+            _queue_again()
         raise
-    if status == STOPPED and (said := slurm.requeue()):
-        print(said, file=sys.stderr)
+    if status == STOPPED:
+        _queue_again()
     return status
 
 
 def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
-    _evaluation(experiment, options).run(experiment, options.model, options.run, options.decoder, options.benchmark)
+    def stop(number: int, frame: object) -> None:
+        name = f"{options.model} {options.run} {options.decoder} {options.benchmark}"
+        raise Stopped(f"{name}: stopped by {signal.Signals(number).name}; generations of whole batches are kept")
+
+    # At once, and not at the end of a batch, which may take longer than what is left. The shell around ignores it.
+    before = {number: signal.signal(number, stop) for number in StopRequest.SIGNALS}
+    try:
+        _evaluation(experiment, options).run(experiment, options.model, options.run, options.decoder, options.benchmark)
+    except Stopped:
+        _queue_again()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _queue_again() -> None:
+    from sbd import slurm
+
+    if said := slurm.requeue():
+        print(said, file=sys.stderr)
 
 
 def _score(experiment: Experiment, options: argparse.Namespace) -> None:

@@ -6,8 +6,10 @@ import html
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from transformers.utils import logging
 
 from sbd.cli import _parser, main
 from sbd.experiment_files import load_experiment
+from sbd.steps import evaluate
 
 ROOT = Path(__file__).parents[1]
 SHAPE = {
@@ -171,6 +174,24 @@ def test_a_wrong_experiment(refuses: Callable[..., str], changes: dict[str, Any]
     write(**changes)
     assert message in refuses("check")
     assert message in refuses(*EVALUATE, "words")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_an_evaluation_that_is_asked_to_stop_ends_with_its_status(
+    here: Path, monkeypatch, capfd: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    def run(*_: object) -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    monkeypatch.setattr(evaluate, "run", run)
+    (here / "experiment.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+    assert main([*EVALUATE, "words", "--experiment", "experiment.yaml"]) == 75
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        f"sbd evaluate: llama sbd eb words: stopped by {number.name}; generations of whole batches are kept; "
+        "the same command goes on from there"
+    )
+    assert signal.getsignal(number) == signal.SIG_DFL
 
 
 def test_a_bare_name_is_that_of_a_file_in_experiments(capfd: pytest.CaptureFixture[str], monkeypatch, tmp_path) -> None:
