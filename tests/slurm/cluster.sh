@@ -24,6 +24,12 @@ for name in slurm.conf gres.conf; do
         exit 1
     fi
 done
+# One such cluster at a time: the links in /etc/slurm lead to it.
+other=$(dirname "$(readlink /etc/slurm/slurm.conf || echo "$folder/slurm.conf")")
+if [ "$action" = start ] && [ "$other" != "$folder" ] && kill -0 "$(cat "$other/slurmctld.pid" 2>/dev/null)" 2>/dev/null; then
+    echo "another test's Slurm is running, of $other" >&2
+    exit 3
+fi
 if [ "$action" = stop ]; then
     stop
     for name in slurm.conf gres.conf; do
