@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     verb("check", _check, "check an experiment file and list what it would run")
+    verb("pin", _pin, "say which commits the hub's data sets and models are at, for the experiment file")
     problems = verb("problems", _problems, "write the problems of a source: train, validation and test")
     problems.add_argument("--source", required=True, help="a source of the experiment")
     prepare = verb("prepare", _prepare, "train or load the tokenizer and pack the training and validation rows")
@@ -208,6 +209,15 @@ def _check(experiment: Experiment, options: argparse.Namespace) -> None:
         print(f"not pinned to a commit, so that another day may bring other data: {', '.join(loose)}")
     jobs = experiment.jobs()
     print(f"{len(experiment.trainings())} trainings and {len(jobs)} evaluations; results go to {experiment.folder}/")
+
+
+def _pin(experiment: Experiment, options: argparse.Namespace) -> None:
+    from sbd import hub
+
+    print(f"{experiment_file(options.experiment)}: to read the same on another day, write as `revision` of")
+    for key, commit in hub.pins_of(experiment):
+        print(f"  {key}: {commit}")
+    print(f"Until then the steps of this folder keep to them, as {experiment.revisions_folder} says.")
 
 
 def _problems(experiment: Experiment, options: argparse.Namespace) -> None:

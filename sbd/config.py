@@ -42,6 +42,7 @@ class TokenizerConfig(Strict):
     vocab_size: PositiveInt | None = None
     split_digits: bool = False
     path: str | None = None
+    revision: str | None = Field(None, description="commit, tag or branch of `path` on the hub; None is main")
     mask_token: str | None = Field(
         None, description="token of `path` that serves as the mask, when it names none itself"
     )
@@ -225,8 +226,10 @@ class RunConfig(Strict):
     def _ranks_share_the_batch(self) -> RunConfig:
         if self.gpus and self.batch_rows % self.gpus:
             raise ValueError(f"batch_rows {self.batch_rows} is not a multiple of gpus {self.gpus}; change one of them")
-        if self.attention == "flash_attention_2" and (self.objective != "ntp" or self.micro_rows != 1):
-            raise ValueError("flash_attention_2 knows causal rows only: it needs objective ntp and micro_rows 1")
+        if self.attention == "flash_attention_2" and (self.objective != "ntp" or self.micro_rows not in (1, "auto")):
+            raise ValueError(
+                "flash_attention_2 knows causal rows only: it needs objective ntp and micro_rows 1 or auto"
+            )
         return self
 
 
@@ -557,6 +560,11 @@ class Experiment(Strict):
     def source_file(self, source: str, split: str) -> Path:
         """The problems of a source and split."""
         return self.work_folder / "data" / source / f"{split}.jsonl"
+
+    @property
+    def revisions_folder(self) -> Path:
+        """Where it is kept which commit a revision of the hub means; see sbd.hub."""
+        return self.work_folder / "data" / "revisions"
 
     def tested_sources(self) -> list[str]:
         """The sources whose test split is evaluated."""

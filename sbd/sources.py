@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from sbd import hub
 from sbd.errors import UserError
 from sbd.files import is_file_name
 
@@ -45,20 +46,28 @@ class Rows:
     def _of_hub(self, start: int) -> Iterator[Row]:
         from datasets import load_dataset
 
-        hub = self.origin
+        of = self.origin
         try:
             rows = load_dataset(
-                hub["name"], hub["configuration"], split=hub["split"], revision=hub["commit"], streaming=True
+                of["name"], of["configuration"], split=of["split"], revision=of["commit"], streaming=True
             )
             yield from rows.skip(start) if start else rows
         except Exception as error:  # whatever the hub's client raises, the remedy is the same
-            raise _unreachable(self.where, "", error) from None
+            raise hub.unreachable(self.where, "", error) from None
 
 
 def open_rows(
-    name: str, folder: str | Path, *, split: str = "train", revision: str = "main", what: str = "a source"
+    name: str,
+    folder: str | Path,
+    *,
+    split: str = "train",
+    revision: str = "main",
+    what: str = "a source",
+    pins: Path | None = None,
 ) -> Rows:
     """The source ``name``: a file, folder or pattern below ``folder``, or ``owner/name[:configuration]`` of the hub.
+
+    pins: where it is kept which commit a revision means, see :mod:`sbd.hub`.
 
     Raises UserError for files that are not there, and for a hub that cannot be reached; ``what`` says whose they are.
     """
@@ -76,8 +85,8 @@ def open_rows(
             "`make gsm8k DATA=FOLDER`, `snakemake --config data=FOLDER`, `python -m sbd VERB --data FOLDER`"
         )
     dataset, _, configuration = name.partition(":")
-    hub = {"name": dataset, "configuration": configuration or None, "split": split, "revision": revision}
-    return Rows(f"{name}, split {split} (hub)", {**hub, "commit": _commit(dataset, revision)})
+    of = {"name": dataset, "configuration": configuration or None, "split": split, "revision": revision}
+    return Rows(f"{name}, split {split} (hub)", {**of, "commit": hub.dataset_commit(dataset, revision, pins)})
 
 
 def check_columns(rows: Rows, wanted: Sequence[str]) -> None:
@@ -153,25 +162,3 @@ def _count(path: Path) -> int:
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _commit(dataset: str, revision: str) -> str:
-    """The commit that a revision means now, so that the manifest names what was really read."""
-    from huggingface_hub import HfApi
-
-    try:
-        return str(HfApi().dataset_info(dataset, revision=revision).sha)
-    except Exception as error:
-        raise _unreachable(f"{dataset!r} is no file and", f" at revision {revision}", error) from None
-
-
-def _unreachable(where: str, revision: str, error: Exception) -> UserError:
-    kind = type(error).__name__
-    gated = "gated" in kind.lower() or "401" in str(error) or "403" in str(error)
-    remedy = (
-        "it is gated: accept its terms on its page and give a token (HF_TOKEN or `hf auth login`)"
-        if gated
-        else "check name, configuration, split, revision and the network, or give local files"
-    )
-    first = (str(error).strip() or kind).splitlines()[0]
-    return UserError(f"{where} could not be read from the hub{revision} ({kind}: {first}); {remedy}")

@@ -54,7 +54,7 @@ def run(experiment: Experiment, **changed: Any) -> None:
             [
                 *(row["model"], row["run"], row["gpus"], row["micro_rows"], row["accumulation"]),
                 *(f"{row[f'{name}_gib']:.1f}" for name in (*names, "total")),
-                *(f"{row[name]:,.0f}" for name in ("tokens_per_second", "hours", "gpu_hours", "cost")),
+                *(_short(row[name]) for name in ("tokens_per_second", "hours", "gpu_hours", "cost")),
             ]
             for row in trainings
         ],
@@ -66,9 +66,7 @@ def run(experiment: Experiment, **changed: Any) -> None:
             [
                 *(row["model"], row["run"], row["decoder"], row["benchmark"], row["micro_rows"]),
                 *(f"{row[name]:.1f}" for name in ("weights_gib", "cache_gib", "total_gib")),
-                f"{row['tokens_per_second']:,.0f}",
-                f"{row['hours']:.1f}",
-                f"{row['cost']:,.0f}",
+                *(_short(row[name]) for name in ("tokens_per_second", "hours", "cost")),
             ]
             for row in rows
             if row["decoder"]
@@ -82,9 +80,10 @@ def run(experiment: Experiment, **changed: Any) -> None:
     )
     if left_out:
         print("\nNot planned, with what is evaluated of them:", *left_out, sep="\n  ")
+    hours, cost = sum(job.gpu_hours for job in planned), sum(row["cost"] for row in rows)
     print(
         f"\n{len(trainings)} trainings and {len(rows) - len(trainings)} evaluations: "
-        f"{sum(job.gpu_hours for job in planned):,.0f} GPU hours, {sum(row['cost'] for row in rows):,.0f}; see {path}"
+        f"{_short(hours)} GPU hours, {_short(cost)}; see {path}"
     )
     refuse_what_cannot_fit(experiment, hardware)
 
@@ -115,9 +114,14 @@ def _sizes(experiment: Experiment, planned: list[Job], hardware: HardwareConfig)
             other = training_job(experiment, job.model, job.run, hardware, size)
             assert other is not None
             fits = other.memory.total <= USABLE * hardware.memory_gib * GIB
-            line.append(f"{other.memory.total / GIB:.0f} GiB, " + (f"{other.hours:,.0f} h" if fits else "too much"))
+            line.append(f"{other.memory.total / GIB:.0f} GiB, " + (f"{_short(other.hours)} h" if fits else "too much"))
         lines.append(line)
     return lines
+
+
+def _short(number: float) -> str:
+    """Whole, or with two digits where it is small."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _table(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:
