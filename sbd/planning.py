@@ -136,6 +136,8 @@ def micro_rows(
     run = experiment.runs[run_name]
     if run.micro_rows != "auto":
         return run.micro_rows
+    if run.attention == "flash_attention_2":  # which finds the documents of one row by their positions
+        return 1
     ranks = max(run.gpus if gpus is None else gpus, 1)
     share = run.batch_rows // ranks
     room = USABLE * (hardware or experiment.hardware).memory_gib * GIB

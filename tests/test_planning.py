@@ -24,6 +24,7 @@ from sbd.planning import (
     jobs,
     micro_rows,
     refuse_what_cannot_fit,
+    shape_of,
     training_job,
     training_memory,
 )
@@ -91,6 +92,16 @@ def test_auto_takes_the_most_rows_that_fit() -> None:
     assert rows == max(fits) > 1
 
 
+def test_flash_attention_takes_one_row_at_a_time(tmp_path: Path) -> None:
+    large = HardwareConfig(gpu="B200")
+    assert micro_rows(PAPER, "llama-3.1-8b", "ntp", large) > 1
+    flash = load_experiment(changed(tmp_path, ntp={"attention": "flash_attention_2"}))
+    assert micro_rows(flash, "llama-3.1-8b", "ntp", large) == 1
+    for wrong in ({"micro_rows": 2}, {"objective": "sbd"}):
+        with pytest.raises(UserError, match="flash_attention_2 knows causal rows only"):
+            load_experiment(changed(tmp_path, ntp={"attention": "flash_attention_2", **wrong}))
+
+
 def test_other_numbers_of_gpus_have_rows_of_their_own(tmp_path: Path) -> None:
     """Sixty-four GPUs hold less of the weights each, and one takes a whole batch."""
     small = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 8}
@@ -142,6 +153,17 @@ def test_what_is_not_planned_is_named_with_the_reason(tmp_path: Path, monkeypatc
         "qwen3-8b/sbd: the model's `shape` does not state hidden_size,",
     ):
         assert f"\n  {line}" in said
+
+
+def test_the_small_scale_is_planned_with_the_sizes_of_its_models() -> None:
+    """Published: 134,515,008 and 596,049,920 parameters; the plan leaves out the norms."""
+    small = load_experiment(ROOT / "experiments/small.yaml")
+    refuse_what_cannot_fit(small)
+    assert len(list(jobs(small, small.hardware))) == len(small.trainings()) + len(small.jobs())
+    for name, published in (("smollm2-135m", 134_515_008), ("qwen3-0.6b", 596_049_920)):
+        shape = shape_of(small, name)
+        assert shape is not None
+        assert parameters(shape, tied=True) == pytest.approx(published, rel=1e-3)
 
 
 def test_reading_the_prompts_is_planned_too(tmp_path: Path) -> None:

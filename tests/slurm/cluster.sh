@@ -12,6 +12,12 @@ action=$1
 folder=$(realpath -m "$2")
 
 stop() {
+    # Jobs outlive the daemons: those that a failed test left are ended first.
+    if [ -f "$folder/slurmctld.pid" ] && [ -n "$(timeout 10 squeue -h -o %i 2>/dev/null)" ]; then
+        timeout 10 scancel --state=PENDING || true
+        timeout 10 scancel --full --signal=KILL --state=RUNNING || true
+        sleep 5
+    fi
     for name in slurmd slurmctld; do
         [ -f "$folder/$name.pid" ] && kill "$(cat "$folder/$name.pid")" 2>/dev/null || true
     done

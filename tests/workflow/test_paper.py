@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sbd.experiment_files import load_experiment
+from sbd.planning import host_memory_mb
 from tests.workflow.conftest import ROOT, copy_project, environment
 
 
@@ -70,6 +71,10 @@ def test_settings_of_the_profile_come_from_the_environment(tmp_path: Path) -> No
     )
     lines = [line for line in done.stdout.splitlines() if "resources:" in line and "gpu=8" in line]
     assert len(lines) == 11
+    paper = load_experiment(ROOT / "experiments/paper.yaml")
+    memory = sorted(host_memory_mb(paper, *training) for training in paper.trainings())
+    assert sorted(int(match[1]) for line in lines if (match := re.search(r"mem_mb=(\d+)", line))) == memory
+    assert done.stdout.count("threads: 64") == 11
     for line in lines:
         for part in ("slurm_account=lab", "slurm_partition=long", "gpu_model=h100", "runtime=600", "--signal=TERM@600"):
             assert part in line, line
