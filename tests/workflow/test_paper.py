@@ -74,7 +74,6 @@ def test_settings_of_the_profile_come_from_the_environment(tmp_path: Path) -> No
     paper = load_experiment(ROOT / "experiments/paper.yaml")
     memory = sorted(host_memory_mb(paper, *training) for training in paper.trainings())
     assert sorted(int(match[1]) for line in lines if (match := re.search(r"mem_mb=(\d+)", line))) == memory
-    assert done.stdout.count("threads: 64") == 11
     for line in lines:
         for part in ("slurm_account=lab", "slurm_partition=long", "gpu_model=h100", "runtime=600", "--signal=TERM@600"):
             assert part in line, line
