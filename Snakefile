@@ -1,5 +1,5 @@
 # Set Block Decoding (arXiv 2509.04185): an experiment file -> models, records, table, figure, report.
-# The experiment is chosen with `--config experiment=experiments/NAME.yaml`; its results go to results/SCALE/.
+# The experiment is chosen with `--config experiment=NAME` (experiments/NAME.yaml, or a path); results go to results/SCALE/.
 from snakemake.utils import min_version
 
 min_version("9.27")

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from sbd.config import Experiment, SpeedConfig
 from sbd.errors import UserError
-from sbd.experiment_files import load_experiment
+from sbd.experiment_files import experiment_file, load_experiment
 from sbd.interruption import STOPPED, Stopped, StopRequest
 
 _DTYPES = ("auto", "float32", "bfloat16")
@@ -67,12 +67,16 @@ def _parser() -> argparse.ArgumentParser:
     def verb(name: str, handler: Handler, help: str) -> argparse.ArgumentParser:
         added = verbs.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
         added.add_argument(
-            "--experiment", default="experiments/tiny.yaml", metavar="FILE", help="what to run (default: %(default)s)"
+            "--experiment",
+            default="experiments/tiny.yaml",
+            metavar="FILE",
+            help="what to run; paper is short for experiments/paper.yaml (default: %(default)s)",
         )
         added.set_defaults(handler=handler)
         return added
 
     verb("check", _check, "check an experiment file and list what it would run")
+    verb("pin", _pin, "say which commits the hub's data sets and models are at, for the experiment file")
     problems = verb("problems", _problems, "write the problems of a source: train, validation and test")
     problems.add_argument("--source", required=True, help="a source of the experiment")
     prepare = verb("prepare", _prepare, "train or load the tokenizer and pack the training and validation rows")
@@ -90,7 +94,12 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--model", required=True, help="a model of the experiment")
         added.add_argument("--run", required=True, help="a run of the experiment")
         added.add_argument("--threads", type=_positive, metavar="N", help="CPU threads (default: as torch decides)")
-    train.add_argument("--adopt", action="store_true", help="go on from a saved state of other settings too")
+    train.add_argument(
+        "--adopt",
+        action="store_true",
+        default=bool(os.environ.get("SBD_ADOPT")),
+        help="go on from a saved state of other settings too, and past what stopped it (or SBD_ADOPT=1)",
+    )
     for added in (evaluate, score):
         added.add_argument("--decoder", required=True, help="a decoder of the experiment")
         added.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
@@ -190,7 +199,7 @@ _share.__name__ = "number"
 
 def _check(experiment: Experiment, options: argparse.Namespace) -> None:
     runs = [f"{name} (from {run.parent})" if run.parent else name for name, run in experiment.runs.items()]
-    print(f"{options.experiment} is valid")
+    print(f"{experiment_file(options.experiment)} is valid")
     for kind, names in {
         "sources": experiment.data.sources,
         "models": experiment.models,
@@ -203,6 +212,15 @@ def _check(experiment: Experiment, options: argparse.Namespace) -> None:
         print(f"not pinned to a commit, so that another day may bring other data: {', '.join(loose)}")
     jobs = experiment.jobs()
     print(f"{len(experiment.trainings())} trainings and {len(jobs)} evaluations; results go to {experiment.folder}/")
+
+
+def _pin(experiment: Experiment, options: argparse.Namespace) -> None:
+    from sbd import hub
+
+    print(f"{experiment_file(options.experiment)}: to read the same on another day, write as `revision` of")
+    for key, commit in hub.pins_of(experiment):
+        print(f"  {key}: {commit}")
+    print(f"Until then the steps of this folder keep to them, as {experiment.revisions_folder} says.")
 
 
 def _problems(experiment: Experiment, options: argparse.Namespace) -> None:
@@ -224,7 +242,7 @@ def _prepare(experiment: Experiment, options: argparse.Namespace) -> None:
 def _train(experiment: Experiment, options: argparse.Namespace) -> int | None:
     _known(options, "model", experiment.models)
     _known(options, "run", experiment.runs)
-    from sbd import launch, slurm
+    from sbd import launch
 
     status, gpus = 0, experiment.runs[options.run].gpus
     try:
@@ -241,16 +259,36 @@ def _train(experiment: Experiment, options: argparse.Namespace) -> int | None:
 
             train.run(experiment, options.model, options.run, options.adopt)
     except Stopped:
-        if "WORLD_SIZE" not in os.environ and (said := slurm.requeue()):
-            print(said, file=sys.stderr)
+        if "WORLD_SIZE" not in os.environ:
+            _queue_again()
         raise
-    if status == STOPPED and (said := slurm.requeue()):
-        print(said, file=sys.stderr)
+    if status == STOPPED:
+        _queue_again()
     return status
 
 
 def _evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
-    _evaluation(experiment, options).run(experiment, options.model, options.run, options.decoder, options.benchmark)
+    def stop(number: int, frame: object) -> None:
+        name = f"{options.model} {options.run} {options.decoder} {options.benchmark}"
+        raise Stopped(f"{name}: stopped by {signal.Signals(number).name}; generations of whole batches are kept")
+
+    # At once, and not at the end of a batch, which may take longer than what is left. The shell around ignores it.
+    before = {number: signal.signal(number, stop) for number in StopRequest.SIGNALS}
+    try:
+        _evaluation(experiment, options).run(experiment, options.model, options.run, options.decoder, options.benchmark)
+    except Stopped:
+        _queue_again()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _queue_again() -> None:
+    from sbd import slurm
+
+    if said := slurm.requeue():
+        print(said, file=sys.stderr)
 
 
 def _score(experiment: Experiment, options: argparse.Namespace) -> None:

@@ -43,6 +43,7 @@ class TokenizerConfig(Strict):
     vocab_size: PositiveInt | None = None
     split_digits: bool = False
     path: str | None = None
+    revision: str | None = Field(None, description="commit, tag or branch of `path` on the hub; None is main")
     mask_token: str | None = Field(
         None, description="token of `path` that serves as the mask, when it names none itself"
     )
@@ -226,13 +227,22 @@ class RunConfig(Strict):
     def _ranks_share_the_batch(self) -> RunConfig:
         if self.gpus and self.batch_rows % self.gpus:
             raise ValueError(f"batch_rows {self.batch_rows} is not a multiple of gpus {self.gpus}; change one of them")
-        if self.attention == "flash_attention_2" and (self.objective != "ntp" or self.micro_rows != 1):
-            raise ValueError("flash_attention_2 knows causal rows only: it needs objective ntp and micro_rows 1")
+        if self.attention == "flash_attention_2" and (self.objective != "ntp" or self.micro_rows not in (1, "auto")):
+            raise ValueError(
+                "flash_attention_2 knows causal rows only: it needs objective ntp and micro_rows 1 or auto"
+            )
         return self
 
 
+GPU_MEMORY_GIB = {"H100": 80.0, "H200": 139.0, "B200": 178.0}
+"""About what the SXM versions show; they are sold as 80, 141 and 180 GB."""
+
+
 class HardwareConfig(Strict):
-    """What `plan` reckons with; the options of the command come before it. Prices in the currency of your bill."""
+    """What `plan` reckons with; the options of the command come before it. Prices in the currency of your bill.
+
+    memory_gib: of a GPU; that of its kind if left out.
+    """
 
     gpu: Literal["H100", "H200", "B200"] = "H100"
     memory_gib: PositiveFloat = 80
@@ -242,6 +252,13 @@ class HardwareConfig(Strict):
     answer_share: float = Field(
         default=0.3, gt=0, le=1, description="mean length of an answer, as a share of the limit"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _memory_of_the_kind(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or "memory_gib" in given or given.get("gpu") not in GPU_MEMORY_GIB:
+            return given
+        return {**given, "memory_gib": GPU_MEMORY_GIB[given["gpu"]]}
 
 
 class SamplerConfig(Strict):
@@ -573,6 +590,11 @@ class Experiment(Strict):
     def source_file(self, source: str, split: str) -> Path:
         """The problems of a source and split."""
         return self.work_folder / "data" / source / f"{split}.jsonl"
+
+    @property
+    def revisions_folder(self) -> Path:
+        """Where it is kept which commit a revision of the hub means; see sbd.hub."""
+        return self.work_folder / "data" / "revisions"
 
     def tested_sources(self) -> list[str]:
         """The sources whose test split is evaluated."""

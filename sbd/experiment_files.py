@@ -16,14 +16,21 @@ from sbd.config import Experiment, settings_of
 from sbd.errors import UserError
 
 
+def experiment_file(name: str | Path) -> Path:
+    """The file that is meant: a bare name is that of a file in ``experiments/``."""
+    path = Path(name)
+    bare = path.name == str(name) and not path.suffix and not path.is_file()
+    return Path("experiments", f"{name}.yaml") if bare else path
+
+
 def load_experiment(path: str | Path) -> Experiment:
-    """Read and check an experiment file.
+    """Read and check an experiment file, or that of a bare name.
 
     ``extends: other.yaml`` in it overlays its keys on another file's; a key with the value null is left out, and a list
     under a key with a plus (``evaluations+``) is added to the other file's. An entry of models, runs, decoders or
     benchmarks that has ``like: NAME`` is the entry NAME with its own keys over it.
     """
-    path = Path(path)
+    path = experiment_file(path)
     raw = _read_yaml(path)
     for kind in ("models", "runs", "decoders", "benchmarks"):
         if isinstance(entries := raw.get(kind), dict):

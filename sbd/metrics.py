@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,20 +52,30 @@ def count(batch: Batch) -> list[Tensor]:
 
 
 class Metrics:
-    """Lines of ``metrics.jsonl``; on resume, lines of steps that will be trained again are dropped."""
+    """Lines of ``metrics.jsonl``; on resume, lines of steps that will be trained again are dropped.
+
+    So is a line that a crash cut off.
+    """
 
     def __init__(self, path: Path, step: int, main: bool):
         self.path, self.main = path, main
         if main:
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() and step else []
             with replacing(path) as temporary:
-                temporary.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["step"] <= step))
+                temporary.write_text("".join(f"{line}\n" for line in lines if _step_of(line) <= step))
 
     def add(self, line: dict[str, Any]) -> None:
         """Append a line."""
         if self.main:
             with open(self.path, "a", encoding="utf-8") as handle:
                 handle.write(json.dumps(line) + "\n")
+
+
+def _step_of(line: str) -> float:
+    try:
+        return json.loads(line)["step"]
+    except ValueError:
+        return math.inf
 
 
 class Speed:

@@ -26,6 +26,9 @@ CHUNK_ROWS = 4096
 BLOCK_TOKENS_PER_FORWARD = 3.0
 """What a block decoder is assumed to reveal per pass; the paper reports 3 to 5 on long answers."""
 PROMPT_TOKENS = 1024
+SHAPE_KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+LIKELIHOOD_ANSWERS = 4
+"""Texts that a likelihood task (max_new_tokens 1) reads for each problem: one for every answer to choose from."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,7 @@ def shape_of(experiment: Experiment, model: str) -> Shape | None:
     """The sizes that the file states for a model; None if it states too few of them."""
     config = experiment.models[model]
     vocabulary = config.shape.get("vocab_size") or experiment.tokenizer.vocab_size
-    needed = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-    if vocabulary is None or any(name not in config.shape for name in needed):
+    if vocabulary is None or any(name not in config.shape for name in SHAPE_KEYS):
         return None
     return Shape.of(config.label or model, config.shape, int(vocabulary))
 
@@ -124,15 +126,23 @@ def training_memory(experiment: Experiment, model: str, run: RunConfig, gpus: in
     )
 
 
-def micro_rows(experiment: Experiment, model: str, run_name: str, hardware: HardwareConfig | None = None) -> int:
-    """Rows per pass and rank: as stated, or for "auto" the most that fit and divide a rank's share of the batch."""
+def micro_rows(
+    experiment: Experiment, model: str, run_name: str, hardware: HardwareConfig | None = None, gpus: int | None = None
+) -> int:
+    """Rows per pass and rank: as stated, or for "auto" the most that fit and divide a rank's share of the batch.
+
+    gpus: those of the run, if left out.
+    """
     run = experiment.runs[run_name]
     if run.micro_rows != "auto":
         return run.micro_rows
-    share = run.batch_rows // max(run.gpus, 1)
+    if run.attention == "flash_attention_2":  # which finds the documents of one row by their positions
+        return 1
+    ranks = max(run.gpus if gpus is None else gpus, 1)
+    share = run.batch_rows // ranks
     room = USABLE * (hardware or experiment.hardware).memory_gib * GIB
     for rows in range(share, 1, -1):
-        memory = training_memory(experiment, model, run, max(run.gpus, 1), rows) if share % rows == 0 else None
+        memory = training_memory(experiment, model, run, ranks, rows) if share % rows == 0 else None
         if memory is not None and memory.total <= room:
             return rows
     return 1
@@ -141,7 +151,7 @@ def micro_rows(experiment: Experiment, model: str, run_name: str, hardware: Hard
 def training_job(experiment: Experiment, model: str, run_name: str, hardware: HardwareConfig, gpus: int) -> Job | None:
     """A training on ``gpus`` GPUs."""
     shape, run = shape_of(experiment, model), experiment.runs[run_name]
-    rows = micro_rows(experiment, model, run_name, hardware)
+    rows = micro_rows(experiment, model, run_name, hardware, gpus)
     memory = training_memory(experiment, model, run, gpus, rows)
     if shape is None or memory is None:
         return None
@@ -190,10 +200,13 @@ def evaluation_job(experiment: Experiment, job: tuple[str, str, str, str], hardw
     bf16 = replace(gpu, linear_peak=gpu.attention_peak)
     answer = hardware.answer_share * benchmark.max_new_tokens
     expected = experiment.data.sources[benchmark.source].expected or 0
-    tokens = min(benchmark.limit or expected, expected or benchmark.limit or 0) * answer
+    problems = min(benchmark.limit or expected, expected or benchmark.limit or 0)
     per_pass = 1.0 if decoder.kind == "autoregressive" else BLOCK_TOKENS_PER_FORWARD
     cached = int(PROMPT_TOKENS + answer / 2)
-    seconds = Roofline(shape, bf16, Precision(2, 2, 2)).forward(batch, block, cached) / hardware.mfu
+    roofline = Roofline(shape, bf16, Precision(2, 2, 2))
+    seconds = roofline.forward(batch, block, cached) / hardware.mfu
+    prefill = roofline.forward(batch, PROMPT_TOKENS, PROMPT_TOKENS // 2, head_rows=1) / hardware.mfu
+    prompts = LIKELIHOOD_ANSWERS if benchmark.max_new_tokens == 1 else 1
     return Job(
         *job,
         gpus=1,
@@ -201,7 +214,7 @@ def evaluation_job(experiment: Experiment, job: tuple[str, str, str, str], hardw
         accumulation=1,
         memory=memory,
         tokens_per_second=batch * per_pass / seconds,
-        hours=tokens / per_pass / batch * seconds / 3600,
+        hours=problems / batch * (prompts * prefill + answer / per_pass * seconds) / 3600,
     )
 
 
@@ -214,6 +227,17 @@ def jobs(experiment: Experiment, hardware: HardwareConfig) -> Iterator[Job]:
     for job in experiment.jobs():
         if experiment.runs[job[1]].gpus and (found := evaluation_job(experiment, job, hardware)):
             yield found
+
+
+def unplanned(experiment: Experiment) -> list[str]:
+    """Trainings that the plan leaves out, each with the reason; so it does their evaluations."""
+    found = []
+    for model, run in experiment.trainings():
+        if not experiment.runs[run].gpus:
+            found.append(f"{model}/{run}: the run asks for no GPU (`gpus`)")
+        elif shape_of(experiment, model) is None:
+            found.append(f"{model}/{run}: the model's `shape` does not state {', '.join(SHAPE_KEYS)} and vocab_size")
+    return found
 
 
 def refuse_what_cannot_fit(experiment: Experiment, hardware: HardwareConfig | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from sbd import hub
 from sbd.errors import UserError
 from sbd.files import is_file_name
 
@@ -44,27 +46,36 @@ class Rows:
     def _of_hub(self, start: int) -> Iterator[Row]:
         from datasets import load_dataset
 
-        hub = self.origin
+        of = self.origin
         try:
             rows = load_dataset(
-                hub["name"], hub["configuration"], split=hub["split"], revision=hub["commit"], streaming=True
+                of["name"], of["configuration"], split=of["split"], revision=of["commit"], streaming=True
             )
             yield from rows.skip(start) if start else rows
         except Exception as error:  # whatever the hub's client raises, the remedy is the same
-            raise _unreachable(self.where, "", error) from None
+            raise hub.unreachable(self.where, "", error) from None
 
 
 def open_rows(
-    name: str, folder: str | Path, *, split: str = "train", revision: str = "main", what: str = "a source"
+    name: str,
+    folder: str | Path,
+    *,
+    split: str = "train",
+    revision: str = "main",
+    what: str = "a source",
+    pins: Path | None = None,
 ) -> Rows:
     """The source ``name``: a file, folder or pattern below ``folder``, or ``owner/name[:configuration]`` of the hub.
+
+    pins: where it is kept which commit a revision means, see :mod:`sbd.hub`.
 
     Raises UserError for files that are not there, and for a hub that cannot be reached; ``what`` says whose they are.
     """
     path = Path(folder) / Path(name).expanduser()
     files = find_files(path)
     if files:
-        kept = [{"file": p.name, "bytes": p.stat().st_size, "modified": p.stat().st_mtime_ns} for p in files]
+        # By content: a copy of the same file is the same data, and a training on it goes on.
+        kept = [{"file": p.name, "bytes": p.stat().st_size, "sha256": _digest(p)} for p in files]
         return Rows(str(path), {"files": kept}, files)
     if path.is_dir():
         raise UserError(f"the folder {path} holds no file of a known kind ({', '.join(SUFFIXES)}); put the data there")
@@ -74,8 +85,8 @@ def open_rows(
             "`make gsm8k DATA=FOLDER`, `snakemake --config data=FOLDER`, `python -m sbd VERB --data FOLDER`"
         )
     dataset, _, configuration = name.partition(":")
-    hub = {"name": dataset, "configuration": configuration or None, "split": split, "revision": revision}
-    return Rows(f"{name}, split {split} (hub)", {**hub, "commit": _commit(dataset, revision)})
+    of = {"name": dataset, "configuration": configuration or None, "split": split, "revision": revision}
+    return Rows(f"{name}, split {split} (hub)", {**of, "commit": hub.dataset_commit(dataset, revision, pins)})
 
 
 def check_columns(rows: Rows, wanted: Sequence[str]) -> None:
@@ -148,23 +159,6 @@ def _count(path: Path) -> int:
         return sum(1 for _ in lines)
 
 
-def _commit(dataset: str, revision: str) -> str:
-    """The commit that a revision means now, so that the manifest names what was really read."""
-    from huggingface_hub import HfApi
-
-    try:
-        return str(HfApi().dataset_info(dataset, revision=revision).sha)
-    except Exception as error:
-        raise _unreachable(f"{dataset!r} is no file and", f" at revision {revision}", error) from None
-
-
-def _unreachable(where: str, revision: str, error: Exception) -> UserError:
-    kind = type(error).__name__
-    gated = "gated" in kind.lower() or "401" in str(error) or "403" in str(error)
-    remedy = (
-        "it is gated: accept its terms on its page and give a token (HF_TOKEN or `hf auth login`)"
-        if gated
-        else "check name, configuration, split, revision and the network, or give local files"
-    )
-    first = (str(error).strip() or kind).splitlines()[0]
-    return UserError(f"{where} could not be read from the hub{revision} ({kind}: {first}); {remedy}")
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

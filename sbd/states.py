@@ -2,7 +2,8 @@
 
 ``state/step-00000500/`` holds the shards of torch's distributed checkpoint, and for each rank that wrote it a
 ``rank-N.json`` with the sizes and checksums of its files. That file is written last: a state without all of them was
-cut off and does not count. The two newest states are kept, so that a damaged one costs one interval and not the run.
+cut off and does not count. The two newest states are kept, so that a damaged one costs one interval and not the run:
+one is deleted only when every rank has sealed a newer one.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ class States:
     def save(self, step: int, extra: dict[str, Any], wait: bool = False) -> None:
         """Copy weights and optimiser aside and write them in the background; ``wait`` returns when they are safe."""
         self.check(wait=True)
+        # Now the state before this one is safe on this rank; behind the barrier, on all of them.
+        self._barrier()
         folder = self.folder / f"step-{step:08}"
         if self.rank == 0:
             self._prune()
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-        if self._group is not None:
-            dist.barrier(self._group)
+        self._barrier()
         # Training goes on in the same memory while the files are written: torch copies what is on a GPU, we the rest.
         copied: dict[str, Any] = {
             name: value.detach() if value.is_cuda else value.detach().clone() for name, value in self._tensors().items()
@@ -72,6 +74,14 @@ class States:
         self.newest = step
         if wait:
             self.check(wait=True)
+
+    def pass_over(self) -> None:
+        """Mark the newest state as one to which ``adopt`` shall not go back: its weights give no finite loss."""
+        self.check(wait=True)
+        self._barrier()
+        if self.rank == 0:
+            seal = self.folder / f"step-{self.newest:08}" / "rank-0.json"
+            write_json(seal, {**(_read(seal) or {}), "passed_over": True})
 
     def check(self, wait: bool = False) -> None:
         """Raise a UserError if the save in the background has failed."""
@@ -93,29 +103,51 @@ class States:
     def resume(self, adopt: bool = False) -> tuple[int, dict[str, Any]]:
         """Load the newest sound state of this run; returns its step and what was saved with it, (0, {}) without one.
 
-        ``adopt`` takes a state of other settings too.
+        States of other settings or data are set aside, in another folder. ``adopt`` makes them states of this run
+        instead, but for one that is to be passed over.
         """
         damaged: list[str] = []
+        foreign: list[Path] = []
+        adopted: list[Path] = []
+        found: tuple[Path, dict[str, Any]] | None = None
         for folder in sorted(self.folder.glob("step-*"), reverse=True):
-            about = _read(folder / "rank-0.json")
-            if about is None or any(_read(folder / f"rank-{rank}.json") is None for rank in range(about["ranks"])):
+            about = _sealed(folder)
+            if about is None:
                 continue
-            if not adopt and json.dumps(about["identity"], sort_keys=True) != json.dumps(self.identity, sort_keys=True):
-                self._say(f"{folder} belongs to other settings or data; training starts from the first step")
-                return 0, {}
+            if not self._own(about):
+                if not adopt:
+                    foreign.append(folder)
+                    continue
+                adopted.append(folder)
+            if found or (adopt and about.get("passed_over")):
+                continue
             problem = next((found for found in gather_object([self._problem(folder, about["ranks"])]) if found), None)
             if problem:
                 damaged.append(problem)
                 self._say(f"{problem}; the state before it is used")
                 continue
-            self._load(folder)
-            if damaged:
-                self._say(f"going on from step {about['step']}")
-            self.newest = about["step"]
-            return about["step"], about["extra"]
-        if damaged:
+            found = folder, about
+        if damaged and not found:
             raise UserError(f"cannot read the saved state: {damaged[0]}; delete {self.folder} to train from the start")
-        return 0, {}
+        self._barrier()  # Nothing is moved or deleted before all ranks have looked.
+        if self.rank == 0:
+            self._set_aside(foreign, "from the first step" if found is None else f"on from step {found[1]['step']}")
+            for folder in adopted:
+                about = _read(folder / "rank-0.json")
+                write_json(folder / "rank-0.json", {**(about or {}), "identity": self.identity})
+            # What is newer is damaged, half written or passed over, and would be kept in place of the sound one.
+            for folder in self.folder.glob("step-*"):
+                if found is None or folder.name > found[0].name:
+                    shutil.rmtree(folder)
+        self._barrier()
+        if found is None:
+            return 0, {}
+        folder, about = found
+        self._load(folder)
+        if damaged:
+            self._say(f"going on from step {about['step']}")
+        self.newest = about["step"]
+        return about["step"], about["extra"]
 
     def remove(self) -> None:
         """Delete all states, when the run is finished."""
@@ -159,11 +191,33 @@ class States:
                     return f"{path} is damaged (its checksum differs)"
         return None
 
+    def _own(self, about: dict[str, Any]) -> bool:
+        return json.dumps(about["identity"], sort_keys=True) == json.dumps(self.identity, sort_keys=True)
+
+    def _set_aside(self, foreign: list[Path], training: str) -> None:
+        """Move states of another identity away, so that they are neither kept in place of own ones nor found again."""
+        if not foreign:
+            return
+        aside = self.folder.with_name(f"{self.folder.name}-of-other-settings")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        for folder in foreign:
+            folder.rename(aside / folder.name)
+        names = ", ".join(sorted(folder.name for folder in foreign))
+        self._say(
+            f"{names} in {self.folder} belongs to other settings or data and is set aside in {aside} (delete it, or "
+            f"move it back and use --adopt); training goes {training}"
+        )
+
     def _prune(self) -> None:
-        sound = [path for path in sorted(self.folder.glob("step-*"), reverse=True) if _read(path / "rank-0.json")]
+        sound = [path for path in sorted(self.folder.glob("step-*"), reverse=True) if _sealed(path)]
         for path in self.folder.glob("step-*"):
             if path not in sound[: KEPT - 1]:
                 shutil.rmtree(path)
+
+    def _barrier(self) -> None:
+        if self._group is not None:
+            dist.barrier(self._group)
 
     def _say(self, message: str) -> None:
         if self.rank == 0:
@@ -174,6 +228,14 @@ def state_steps(folder: Path) -> list[int]:
     """Steps of the finished states in a folder, ascending."""
     found = (re.fullmatch(r"step-(\d+)", path.parent.name) for path in folder.glob("step-*/rank-0.json"))
     return sorted(int(match[1]) for match in found if match)
+
+
+def _sealed(folder: Path) -> dict[str, Any] | None:
+    """What the first rank says of a state, if every rank has sealed it."""
+    about = _read(folder / "rank-0.json")
+    if about is None or any(_read(folder / f"rank-{rank}.json") is None for rank in range(about["ranks"])):
+        return None
+    return about
 
 
 def _read(path: Path) -> dict[str, Any] | None:

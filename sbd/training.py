@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from sbd import parallel
@@ -109,8 +110,9 @@ def train(
     """Train ``model`` on ``rows`` and write ``output/checkpoint/`` (a plain Hugging Face folder) when it is done.
 
     ``output/metrics.jsonl`` gets a line per ``log_every`` steps. ``output/state/`` keeps the newest resumable states; a
-    rerun goes on from the newest sound one (``adopt``: also from one of other settings). Returns the summary that
-    stands in ``checkpoint/training.json``. Raises Stopped after SIGTERM or SIGUSR1, with the state of that step saved.
+    rerun goes on from the newest sound one (``adopt``: also from one of other settings, and past what stopped it).
+    Returns the summary that stands in ``checkpoint/training.json``. Raises Stopped after SIGTERM or SIGUSR1, with the
+    state of that step saved.
     """
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
@@ -138,7 +140,8 @@ def train(
     kept = {name: value for name, value in identity["settings"].items() if name not in EXECUTION}
     states = States(output / "state", {**identity, "settings": kept}, objective, optimizer)
     step, extra = states.resume(adopt)
-    running_mean: float | None = extra.get("running_mean")
+    # Adopted after a spike, the step that made it is taken: the same rows would give the same loss again.
+    running_mean: float | None = None if adopt else extra.get("running_mean")
     metrics = Metrics(output / "metrics.jsonl", step, accelerator.is_main_process)
     speed = Speed(model.config, accelerator.device, ranks)
     special: dict[str, Any] = {
@@ -170,11 +173,15 @@ def train(
             ntp, block = accelerator.reduce(sums).tolist()  # type: ignore[union-attr]
             loss = (ntp + block) / max(sum(counts.predicted), 1)
             if problem := _problem(step, ntp, block, norm, loss, running_mean, settings.spike_factor):
+                finite = math.isfinite(loss) and math.isfinite(norm)
                 if states.newest != step:
                     states.save(step, {"running_mean": running_mean}, wait=True)
+                if not finite:
+                    states.pass_over()
+                onward = "takes this step" if finite else "goes back to the state before it, or to the first step"
                 raise UserError(
-                    f"{problem}; lower learning_rate or raise warmup_steps and run again, with --adopt to "
-                    f"go on from the state of this step, which is saved in {output / 'state'}"
+                    f"{problem}; lower learning_rate or raise warmup_steps and run again with --adopt (of Snakemake: "
+                    f"--config adopt=true), which {onward}; the states are in {output / 'state'}"
                 )
             optimizer.step()
             optimizer.zero_grad()
@@ -288,7 +295,14 @@ def _save_checkpoint(
 ) -> None:
     partial = output / ".checkpoint.partial"
     shutil.rmtree(partial, ignore_errors=True)
-    model.save_pretrained(partial, state_dict=weights)
+    try:
+        model.save_pretrained(partial, state_dict=weights)
+    except (OSError, SafetensorError) as error:  # the latter is no OSError, even where the disk is full
+        shutil.rmtree(partial, ignore_errors=True)
+        raise UserError(
+            f"the checkpoint could not be written to {output} ({' '.join(str(error).split())}); make room and run "
+            "again: it goes on from the last saved state"
+        ) from None
     if precision == "bf16":
         # Hugging Face writes the dtype of the trained weights; what opens the folder goes by it.
         config = json.loads((partial / "config.json").read_text(encoding="utf-8"))

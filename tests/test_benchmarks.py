@@ -301,7 +301,9 @@ def test_lengths_of_the_benchmarks_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (DATA / "gsm8k_test.jsonl").is_file(), reason="no GSM8K in SBD_DATA")
+@pytest.mark.skipif(
+    not (DATA / "gsm8k_test.jsonl").is_file(), reason="no GSM8K; SBD_DATA=FOLDER names where gsm8k_test.jsonl lies"
+)
 @pytest.mark.parametrize("task", ["gsm8k", "gsm8k_text"])
 def test_gsm8k_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any) -> None:
     rows = [json.loads(line) for line in (DATA / "gsm8k_test.jsonl").read_text().splitlines()]
@@ -328,7 +330,9 @@ def test_gsm8k_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (DATA / "humaneval.jsonl").is_file(), reason="no HumanEval in SBD_DATA")
+@pytest.mark.skipif(
+    not (DATA / "humaneval.jsonl").is_file(), reason="no HumanEval; SBD_DATA=FOLDER names where humaneval.jsonl lies"
+)
 @pytest.mark.parametrize("task", ["humaneval_plus", "humaneval_text"])
 def test_humaneval_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any) -> None:
     rows = [json.loads(line) for line in (DATA / "humaneval.jsonl").read_text().splitlines()]

@@ -7,8 +7,10 @@ import html
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from sbd.cli import main
+from sbd.cli import _parser, main
 from sbd.experiment_files import load_experiment
+from sbd.steps import evaluate
 
 ROOT = Path(__file__).parents[1]
 SHAPE = {
@@ -222,6 +225,42 @@ def test_a_wrong_experiment(refuses: Callable[..., str], changes: dict[str, Any]
     assert message in refuses(*EVALUATE, "words")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_an_evaluation_that_is_asked_to_stop_ends_with_its_status(
+    here: Path, monkeypatch, capfd: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    def run(*_: object) -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    monkeypatch.setattr(evaluate, "run", run)
+    (here / "experiment.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+    assert main([*EVALUATE, "words", "--experiment", "experiment.yaml"]) == 75
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        f"sbd evaluate: llama sbd eb words: stopped by {number.name}; generations of whole batches are kept; "
+        "the same command goes on from there"
+    )
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_a_bare_name_is_that_of_a_file_in_experiments(capfd: pytest.CaptureFixture[str], monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["check", "--experiment", "smoke"]) == 0
+    assert capfd.readouterr().out.startswith("experiments/smoke.yaml is valid\n")
+    assert main(["check", "--experiment", "smoky"]) == 2
+    assert "no such experiment file: experiments/smoky.yaml; experiment files there: experiments/gsm8k.yaml" in (
+        capfd.readouterr().err
+    )
+
+
+def test_the_environment_adopts_as_the_option_does(monkeypatch) -> None:
+    line = ["train", "--model", "m", "--run", "r"]
+    assert not _parser().parse_args(line).adopt
+    assert _parser().parse_args([*line, "--adopt"]).adopt
+    monkeypatch.setenv("SBD_ADOPT", "1")
+    assert _parser().parse_args(line).adopt
+
+
 def test_a_missing_experiment(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--experiment", "none.yaml"]) == 2
     assert capfd.readouterr().err.splitlines() == [
@@ -356,7 +395,7 @@ def test_a_wrong_command_is_one_line(capfd: pytest.CaptureFixture[str], argument
 
 def test_help_and_mistakes_need_no_torch() -> None:
     code = (
-        "import sys; from sbd.cli import main; "
+        "import sys; from sbd.cli import _parser, main; "
         "status = main(['train', '--experiment', 'experiments/tiny.yaml', '--model', 'x', '--run', 'y']); "
         "print(status, sorted({'torch', 'transformers', 'datasets', 'pandas'} & set(sys.modules)))"
     )

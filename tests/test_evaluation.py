@@ -495,6 +495,72 @@ def test_a_real_model_end_to_end(model, tokenizer, decoder: dict, tmp_path: Path
         assert not {tokenizer.mask_token_id, tokenizer.pad_token_id, tokenizer.bos_token_id} & set(line["token_ids"])
 
 
+class Interrupted(Exception):
+    """What ends an evaluation in the middle."""
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_an_interrupted_evaluation_goes_on_and_gives_the_same_record(
+    model, tokenizer, tmp_path: Path, monkeypatch, torn: bool, apart: bool
+) -> None:
+    problems = problems_of("tiny_gsm")[:5]
+    model.save_pretrained(tmp_path / "checkpoint")
+    tokenizer.save_pretrained(tmp_path / "checkpoint")
+    data, generate, batches = jsonl(tmp_path / "test.jsonl", problems), sbd.generate, []
+
+    def answer(folder: str, last: int | None = None, **changed: Any) -> dict[str, Any]:
+        """The record of an evaluation that is interrupted after its batch number ``last``; its batches are noted."""
+        batches.clear()
+
+        def limited(*args: Any, **kwargs: Any) -> Any:
+            if len(batches) == last:
+                raise Interrupted
+            batches.append(kwargs["sample_ids"])
+            return generate(*args, **kwargs)
+
+        monkeypatch.setitem(vars(sbd), "generate", limited)
+        task, decoder = TASKS / "tiny_gsm.yaml", {"kind": "set_block", "block_size": 4, "sampler": {"gamma": 1}}
+        given = {"max_new_tokens": 9, "batch_size": 2, "device": "cpu", "resume": "code", **changed}
+        run = evaluation.generate if apart else evaluation.evaluate
+        made = run(tmp_path / "checkpoint", task, data, decoder, tmp_path / folder, KEY, **given)
+        return made if isinstance(made, dict) else made.model_dump()
+
+    whole = answer("whole")
+    assert [len(rows) for rows in batches] == [2, 2, 1]
+    order = list(batches)
+    partial = tmp_path / "out/partial.jsonl"
+    for begun, last in ((0, 1), (1, 1)):
+        with pytest.raises(Interrupted):
+            answer("out", last=last)
+        assert batches == order[begun : begun + 1]
+        if torn:
+            with open(partial, "a") as file:
+                file.write(partial.read_text().splitlines()[-1][:50])
+    made = answer("out")
+    assert batches == order[2:]
+    assert [path.name for path in (tmp_path / "out").glob("partial*")] == []
+    lines = [evaluation.read_generations(tmp_path / f / "generations.jsonl") for f in ("whole", "out")]
+    assert made["seconds"] == pytest.approx(sum(line["seconds"] for line in lines[1]))
+    free = {"seconds": 0, "tokens_per_second": 0}
+    assert [{**line, **free} for line in lines[0]] == [{**line, **free} for line in lines[1]]
+    for record in (whole, made):
+        record.update(free)
+        record["provenance"]["date"] = ""
+    assert made == whole
+    # Other settings, other code, another checkpoint: nothing is taken over.
+    with pytest.raises(Interrupted):
+        answer("out", last=1)
+    before = partial.read_text()
+    for change in ({"max_new_tokens": 8}, {"resume": "other code"}, {}):
+        partial.write_text(before)
+        if not change:
+            (tmp_path / "checkpoint/training.json").write_text("{}")
+        with pytest.raises(Interrupted):
+            answer("out", last=1, **change)
+        assert batches == order[:1]
+
+
 def test_the_likelihood_task(model, tokenizer, tmp_path: Path) -> None:
     data = jsonl(tmp_path / "test.jsonl", problems_of("tiny_gsm")[:3])
     made = evaluation.evaluate(

@@ -24,6 +24,7 @@ from sbd.planning import (
     jobs,
     micro_rows,
     refuse_what_cannot_fit,
+    shape_of,
     training_job,
     training_memory,
 )
@@ -89,6 +90,90 @@ def test_auto_takes_the_most_rows_that_fit() -> None:
     run, room = PAPER.runs["sbd"], USABLE * 192 * GIB
     fits = [n for n in (1, 2, 4, 8) if (m := training_memory(PAPER, "llama-3.1-8b", run, 8, n)) and m.total <= room]
     assert rows == max(fits) > 1
+
+
+def test_flash_attention_takes_one_row_at_a_time(tmp_path: Path) -> None:
+    large = HardwareConfig(gpu="B200")
+    assert micro_rows(PAPER, "llama-3.1-8b", "ntp", large) > 1
+    flash = load_experiment(changed(tmp_path, ntp={"attention": "flash_attention_2"}))
+    assert micro_rows(flash, "llama-3.1-8b", "ntp", large) == 1
+    for wrong in ({"micro_rows": 2}, {"objective": "sbd"}):
+        with pytest.raises(UserError, match="flash_attention_2 knows causal rows only"):
+            load_experiment(changed(tmp_path, ntp={"attention": "flash_attention_2", **wrong}))
+
+
+def test_other_numbers_of_gpus_have_rows_of_their_own(tmp_path: Path) -> None:
+    """Sixty-four GPUs hold less of the weights each, and one takes a whole batch."""
+    small = {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 8}
+    path = changed(tmp_path, sbd={"models": ["llama-3.1-8b"]})
+    raw = yaml.safe_load(path.read_text())
+    raw["models"] = {"llama-3.1-8b": {"shape": {**small, "num_key_value_heads": 8}}}
+    path.write_text(yaml.safe_dump(raw))
+    experiment = load_experiment(path)
+    for gpus in (1, 8, 64):
+        job = training_job(experiment, "llama-3.1-8b", "sbd", experiment.hardware, gpus)
+        assert job is not None
+        fits = [
+            rows
+            for rows in range(1, 64 // gpus + 1)
+            if (64 // gpus) % rows == 0
+            and (memory := training_memory(experiment, "llama-3.1-8b", experiment.runs["sbd"], gpus, rows))
+            and memory.total <= USABLE * 80 * GIB
+        ]
+        assert job.micro_rows == max(fits)
+        assert job.micro_rows * job.accumulation * gpus == 64
+    assert micro_rows(experiment, "llama-3.1-8b", "sbd", gpus=1) > 8
+
+
+def test_the_memory_of_a_gpu_is_that_of_its_kind(tmp_path: Path, monkeypatch, capsys) -> None:
+    assert HardwareConfig().memory_gib == PAPER.hardware.memory_gib == 80
+    assert HardwareConfig(gpu="H200").memory_gib == 139
+    assert HardwareConfig(gpu="H200", memory_gib=70).memory_gib == 70
+    monkeypatch.chdir(tmp_path)
+    path = str(ROOT / "experiments/paper.yaml")
+    assert main(["plan", "--experiment", path, "--gpu", "H200"]) == 0
+    assert capsys.readouterr().out.startswith("H200 with 139 GiB")
+    assert main(["plan", "--experiment", path, "--gpu", "H200", "--memory-gib", "120"]) == 0
+    assert capsys.readouterr().out.startswith("H200 with 120 GiB")
+    assert main(["plan", "--experiment", path, "--mfu", "0.3"]) == 0
+    assert capsys.readouterr().out.startswith("H100 with 80 GiB, MFU 30%")
+
+
+def test_what_is_not_planned_is_named_with_the_reason(tmp_path: Path, monkeypatch, capsys) -> None:
+    path = changed(tmp_path, ntp={"gpus": 0})
+    raw = yaml.safe_load(path.read_text())
+    raw["models"] = {"qwen3-8b": {"shape": None}}
+    path.write_text(yaml.safe_dump(raw))
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "--experiment", str(path)]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "llama-3.1-8b/ntp: the run asks for no GPU",
+        "qwen3-8b/ntp: the run asks for no GPU",
+        "qwen3-8b/sbd: the model's `shape` does not state hidden_size,",
+    ):
+        assert f"\n  {line}" in said
+
+
+def test_the_small_scale_is_planned_with_the_sizes_of_its_models() -> None:
+    """Published: 134,515,008 and 596,049,920 parameters; the plan leaves out the norms."""
+    small = load_experiment(ROOT / "experiments/small.yaml")
+    refuse_what_cannot_fit(small)
+    assert len(list(jobs(small, small.hardware))) == len(small.trainings()) + len(small.jobs())
+    for name, published in (("smollm2-135m", 134_515_008), ("qwen3-0.6b", 596_049_920)):
+        shape = shape_of(small, name)
+        assert shape is not None
+        assert parameters(shape, tied=True) == pytest.approx(published, rel=1e-3)
+
+
+def test_reading_the_prompts_is_planned_too(tmp_path: Path) -> None:
+    """MMLU: 14,042 problems with four answers, each a text of a thousand tokens; two operations a weight and token."""
+    job = evaluation_job(PAPER, ("llama-3.2-3b", "sbd_34k", "ntp", "mmlu"), PAPER.hardware)
+    assert job is not None
+    count = parameters(Shape.of("x", PAPER.models["llama-3.2-3b"].shape, 0))
+    operations = 14042 * 4 * 1024 * 2 * count
+    assert job.hours == pytest.approx(operations / (0.4 * 989.5e12) / 3600, rel=0.15)
+    assert job.hours > operations / (0.4 * 989.5e12) / 3600
 
 
 def test_the_time_follows_from_operations_and_mfu() -> None:

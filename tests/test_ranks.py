@@ -190,3 +190,35 @@ def test_a_signal_to_one_rank_stops_both_with_one_state(rows, tokenizer, tmp_pat
 
     on_two_ranks(child)
     assert state_steps(tmp_path / "state") == [5, 8]
+
+
+def test_two_ranks_set_states_of_other_settings_aside_and_adopt_them(rows, tokenizer, tmp_path: Path) -> None:
+    short = dataclasses.replace(SHARDED, steps=6, checkpoint_every=2)
+    slower = dataclasses.replace(short, learning_rate=1e-4)
+
+    def begun(rank: int) -> None:
+        stop_at(5)
+        with pytest.raises(Halt):
+            run(rows, tokenizer, tmp_path / "aside", short)
+
+    on_two_ranks(begun)
+    assert state_steps(tmp_path / "aside/state") == [2, 4]
+    shutil.copytree(tmp_path / "aside", tmp_path / "adopted")
+
+    def again(rank: int) -> None:
+        stop_at(3)
+        with pytest.raises(Halt):
+            run(rows, tokenizer, tmp_path / "aside", slower)
+
+    on_two_ranks(again)
+    assert state_steps(tmp_path / "aside/state-of-other-settings") == [2, 4]
+    assert state_steps(tmp_path / "aside/state") == [2]
+
+    def adopt(rank: int) -> None:
+        model = random_model("llama", tokenizer, initializer_range=0.05)
+        training.train(model, tokenizer, rows, tmp_path / "adopted", slower, NOISE, adopt=True)
+
+    on_two_ranks(adopt)
+    rates = [line["learning_rate"] for line in metrics(tmp_path / "adopted")]
+    expected = [training.learning_rate_at(step, short if step < 4 else slower) for step in range(6)]
+    assert rates == expected

@@ -16,7 +16,7 @@ import yaml
 
 from sbd.cli import _parser
 from sbd.config import settings_of
-from sbd.experiment_files import load_experiment
+from sbd.experiment_files import experiment_file, load_experiment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_every_make_target_exists() -> None:
 @pytest.mark.parametrize("command", [text for text in COMMANDS if text.startswith("python -m sbd")])
 def test_every_step_by_hand_is_a_command_of_the_tiny_experiment(command: str) -> None:
     options: argparse.Namespace = _parser().parse_args(command.split()[3:])
-    experiment = load_experiment(ROOT / options.experiment)
+    experiment = load_experiment(ROOT / experiment_file(options.experiment))
     for kind in ("model", "run", "decoder", "benchmark"):
         names = getattr(options, kind, None) or []
         names = [names] if isinstance(names, str) else names

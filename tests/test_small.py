@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 import yaml
@@ -15,7 +16,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, PreTr
 
 from sbd.cli import main
 from sbd.data import PackedRows
+from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
+from sbd.steps import train
 
 ROOT = Path(__file__).parents[1]
 SIZES: dict[str, Any] = {
@@ -68,7 +71,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data").mkdir()
     for split in ("train", "test"):
         (folder / f"data/gsm8k_{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    few = {"steps": 2, "batch_rows": 2, "micro_rows": 1, "warmup_steps": 1}
+    few = {"steps": 2, "batch_rows": 2, "micro_rows": 1, "warmup_steps": 1, "gpus": 0}
     paths = {"smollm2-135m": "smollm2", "qwen3-0.6b": "qwen3"}
     (folder / "experiments").mkdir()
     changed = {
@@ -76,7 +79,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tokenizer": {"path": "smollm2"},
         "data": {"sequence_length": 256, "sources": {"gsm8k": {"validation": 4}}},
         "models": {
-            name: {"path": path, **({"tokenizer": {"path": path}} if path == "qwen3" else {})}
+            name: {"path": path, "shape": None, **({"tokenizer": {"path": path}} if path == "qwen3" else {})}
             for name, path in paths.items()
         },
         "runs": {"ntp": few, "sbd": few},
@@ -151,7 +154,10 @@ def test_the_new_mask_token_takes_a_row_that_the_embedding_had(finished: Path) -
             {"mask_token": "<|mask|>", "new_tokens": ["<|mask|>"]},
             "outside the embedding of 303 rows; resize it or choose",
         ),
-        ({"path": "nowhere/nothing"}, "cannot open the tokenizer nowhere/nothing"),
+        (
+            {"path": "nowhere/nothing"},
+            "'nowhere/nothing' is no folder and could not be read from the hub at revision",
+        ),
         ({"eos_token": "<|stop|>"}, "tokenizer.eos_token: '<|stop|>' is no token of smollm2"),
         ({"chat_template": "own"}, "the tokenizer smollm2 has no chat template; name a Jinja file"),
         ({"chat_template": "none.jinja"}, "chat_template: none.jinja cannot be read"),
@@ -168,3 +174,66 @@ def test_mistakes_about_the_tokenizer_are_one_line(
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.startswith(f"sbd {failed}: error: ")
     assert message in last
+
+
+def test_a_gated_model_is_named_before_the_data_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    class GatedRepoError(Exception):
+        """As the hub's client calls it."""
+
+    def refuse(name: str, file: str, revision: str) -> str:
+        assert (name, revision) == ("meta-llama/Llama-3.1-8B", "main")
+        raise GatedRepoError("401 Client Error. Cannot access gated repo.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
+    models = {"smollm2-135m": {"path": "meta-llama/Llama-3.1-8B"}}
+    gated = {"extends": str(ROOT / "experiments/small.yaml"), "scale": "gated", "models": models}
+    Path("gated.yaml").write_text(yaml.safe_dump(gated))
+    capfd.readouterr()
+    assert main(["prepare", "--experiment", "gated.yaml"]) == 2
+    [line] = [line for line in capfd.readouterr().err.splitlines() if "error" in line]
+    assert "'meta-llama/Llama-3.1-8B' is no folder and could not be read from the hub at revision main (Gated" in line
+    assert line.endswith("it is gated: accept its terms on its page and give a token (HF_TOKEN or `hf auth login`)")
+    assert not Path("results/gated").exists()
+
+
+def test_pins_are_those_of_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    """The hub moves on: the model that is trained is of the commit that its tokenizer came from."""
+    heads = iter(f"{number:040x}" for number in range(10))
+
+    def download(name: str, file: str, revision: str) -> str:
+        return f"cache/snapshots/{next(heads)}/{file}"
+
+    def load(path: str, revision: str = "", **_: Any) -> Any:
+        loaded.append((path, revision))
+        raise OSError("stop here")
+
+    loaded: list[tuple[str, str]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", load)
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", load)
+    other = {"path": "c/d", "revision": "v1"}
+    pinned = {
+        "extends": str(ROOT / "experiments/small.yaml"),
+        "scale": "pinned",
+        "tokenizer": {"path": "a/b"},
+        "models": {"smollm2-135m": {"path": "a/b"}, "qwen3-0.6b": {**other, "tokenizer": other}},
+    }
+    Path("pinned.yaml").write_text(yaml.safe_dump(pinned))
+    assert main(["prepare", "--experiment", "pinned.yaml"]) == 2
+    experiment = load_experiment("pinned.yaml")
+    for name in experiment.models:
+        with pytest.raises(UserError, match="stop here"):
+            train._new_model(experiment, name, None)  # type: ignore[arg-type]
+    assert loaded == [("a/b", f"{0:040x}"), ("a/b", f"{0:040x}"), ("c/d", f"{1:040x}")]
+    capfd.readouterr()
+    assert main(["pin", "--experiment", "pinned.yaml"]) == 0
+    assert capfd.readouterr().out.splitlines()[1:-1] == [
+        f"  tokenizer: {0:040x}",
+        f"  models.smollm2-135m: {0:040x}",
+        f"  models.qwen3-0.6b: {1:040x}",
+        f"  models.qwen3-0.6b.tokenizer: {1:040x}",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,6 +94,27 @@ def test_a_hub_that_is_out_of_reach_and_a_gated_set(monkeypatch: pytest.MonkeyPa
         open_rows("nobody/nothing", ".")
 
 
+def test_all_that_is_read_of_a_revision_is_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub moves on while an experiment runs; what it has once resolved stays."""
+    heads = iter(f"{number:040x}" for number in range(10))
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *_, **__: SimpleNamespace(sha=next(heads)))
+    pins = tmp_path / "revisions"
+    commits = [open_rows("a/b", ".", split=split, pins=pins).origin["commit"] for split in ("train", "test", "train")]
+    assert commits == [f"{0:040x}"] * 3
+    assert open_rows("a/b", ".", revision="v2/x", pins=pins).origin["commit"] == f"{1:040x}"
+    assert open_rows("a/c", ".", pins=pins).origin["commit"] == f"{2:040x}"
+    assert open_rows("a/b", ".").origin["commit"] == f"{3:040x}"
+
+    def slower(*_: Any, **__: Any) -> Any:
+        # While this one asks, another job has got and kept its answer.
+        (pins / "dataset--a--d--main").write_text(f"{8:040x}\n")
+        return SimpleNamespace(sha=f"{9:040x}")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", slower)
+    assert open_rows("a/d", ".", pins=pins).origin["commit"] == f"{8:040x}"
+    assert not list(pins.glob(".*"))
+
+
 def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no such data file: .*a.parquet \(train of source 's'\)"):
         open_rows("a.parquet", tmp_path, what="train of source 's'")
@@ -113,6 +135,17 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
     jsonl(tmp_path / "list.jsonl", [[1]])
     with pytest.raises(UserError, match=r"list.jsonl, row 1: a row is an object"):
         list(open_rows("list.jsonl", tmp_path).read())
+
+
+def test_the_same_content_is_the_same_data(tmp_path: Path) -> None:
+    """A copy, or a file that was only touched, is no other data to go on with; one number in it is."""
+    path = jsonl(tmp_path / "a.jsonl", ROWS)
+    before = open_rows("a.jsonl", tmp_path).origin
+    os.utime(path, (1, 1))
+    assert open_rows("a.jsonl", tmp_path).origin == before
+    path.write_text(path.read_text().replace("3", "4", 1))
+    assert path.stat().st_size == before["files"][0]["bytes"]
+    assert open_rows("a.jsonl", tmp_path).origin != before
 
 
 def test_missing_columns_are_named_with_those_that_are_there(tmp_path: Path) -> None:

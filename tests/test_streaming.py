@@ -160,7 +160,8 @@ def write(sources: dict[str, Any] | None = None, **data: Any) -> None:
 def run(workers: int = 1, piece: int = 4) -> dict[str, Any]:
     experiment = load_experiment("mini.yaml")
     assert main(["problems", "--experiment", "mini.yaml", "--source", "words"]) == 0
-    streams.run(experiment, prepare.load_tokenizer(experiment.tokenizer), None, "data", workers, piece)
+    tokenizer = prepare.load_tokenizer(experiment.tokenizer, experiment.revisions_folder)
+    streams.run(experiment, tokenizer, None, "data", workers, piece)
     return json.loads(Path("results/mini/data/train/manifest.json").read_text())
 
 

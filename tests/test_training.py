@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from sbd import data, modeling, states, training
 from sbd.batching import Noise
@@ -131,11 +132,13 @@ class Halt(Exception):
     """What stops a training in the middle, as a crash would."""
 
 
-def halted(rows, tokenizer, output: Path, monkeypatch, at: int, settings=SETTINGS) -> None:
-    """Run until ``at`` steps are begun, with the states of before."""
+def halted(rows, tokenizer, output: Path, monkeypatch, at: int, settings=SETTINGS) -> int:
+    """Run until ``at`` steps are begun, with the states of before; returns where it began."""
     original = training.learning_rate_at
+    begun: list[int] = []
 
     def limited(step, settings):
+        begun.append(step)
         if step == at:
             raise Halt
         return original(step, settings)
@@ -145,6 +148,7 @@ def halted(rows, tokenizer, output: Path, monkeypatch, at: int, settings=SETTING
         with pytest.raises(Halt):
             run(rows, tokenizer, output, settings)
     wait_for(lambda: len(state_steps(output / "state")) == min(KEPT, (at - 1) // settings.checkpoint_every))
+    return begun[0]
 
 
 def wait_for(condition) -> None:
@@ -160,12 +164,45 @@ def test_a_state_of_other_settings_is_not_resumed_but_can_be_adopted(rows, token
     adopted = tmp_path.with_name(f"{tmp_path.name}-adopted")
     shutil.copytree(tmp_path, adopted)
     run(rows, tokenizer, tmp_path, slower)
-    assert "step-00000005 belongs to other settings or data" in capsys.readouterr().err
+    assert "step-00000005 in" in (said := capsys.readouterr().err)
+    assert "belongs to other settings or data and is set aside in" in said
+    assert state_steps(tmp_path / "state-of-other-settings") == [5]
     assert metrics(tmp_path)[0]["learning_rate"] == learning_rate_at(0, slower)
     model = random_model("llama", tokenizer, initializer_range=0.05)
     train(model, tokenizer, rows, adopted, slower, NOISE, adopt=True)
     rates = [line["learning_rate"] for line in metrics(adopted)]
     assert rates[4:6] == [learning_rate_at(4, SETTINGS), learning_rate_at(5, slower)]
+
+
+def test_a_run_of_other_settings_is_interrupted_and_goes_on(rows, tokenizer, tmp_path, monkeypatch) -> None:
+    """The states that it finds have higher numbers than its own, and are not kept instead of them."""
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=11)
+    assert state_steps(tmp_path / "state") == [5, 10]
+    slower = dataclasses.replace(SETTINGS, learning_rate=1e-4, checkpoint_every=2)
+    for at, begun in ((5, 0), (9, 4)):
+        assert halted(rows, tokenizer, tmp_path, monkeypatch, at=at, settings=slower) == begun
+        assert state_steps(tmp_path / "state") == [at - 3, at - 1]
+    run(rows, tokenizer, tmp_path, slower)
+    assert metrics(tmp_path)[0]["learning_rate"] == learning_rate_at(0, slower)
+    assert [line["step"] for line in metrics(tmp_path)] == list(range(1, 13))
+
+
+def test_an_adopted_state_is_one_of_the_run_from_then_on(rows, tokenizer, tmp_path, monkeypatch) -> None:
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=11)
+    slower = dataclasses.replace(SETTINGS, learning_rate=1e-4, checkpoint_every=4)
+    model = random_model("llama", tokenizer, initializer_range=0.05)
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "row_order", halt)
+        with pytest.raises(Halt):
+            train(model, tokenizer, rows, tmp_path, slower, NOISE, adopt=True)
+    # Interrupted before it saved a state of its own, and started again without --adopt.
+    run(rows, tokenizer, tmp_path, slower)
+    rates = [line["learning_rate"] for line in metrics(tmp_path)]
+    assert rates[9:11] == [learning_rate_at(9, SETTINGS), learning_rate_at(10, slower)]
+
+
+def halt(*args, **kwargs):
+    raise Halt
 
 
 def test_another_way_of_execution_goes_on_from_the_same_state(rows, tokenizer, tmp_path, monkeypatch) -> None:
@@ -206,6 +243,25 @@ def test_a_damaged_shard_costs_one_interval_and_is_named(
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+def test_a_sound_state_is_kept_until_a_newer_one_is_sound(rows, tokenizer, tmp_path, monkeypatch) -> None:
+    """The newest state is damaged, and the run is interrupted twice: while it writes that state again, and after."""
+    settings = dataclasses.replace(SETTINGS, checkpoint_every=3)
+    state = tmp_path / "state"
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=11, settings=settings)
+    next((state / "step-00000009").glob("*.distcp")).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(states.States, "_seal", halt)
+        with pytest.raises(UserError, match="state of step 9 could not be written"):
+            run(rows, tokenizer, tmp_path, settings)
+    assert state_steps(state) == [6]
+    assert halted(rows, tokenizer, tmp_path, monkeypatch, at=10, settings=settings) == 6
+    assert state_steps(state) == [6, 9]
+    run(rows, tokenizer, tmp_path, settings)
+    run(rows, tokenizer, tmp_path / "whole", settings)
+    ours, theirs = weights(tmp_path), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
 def test_when_every_state_is_damaged_that_is_said_and_nothing_is_trained(
     rows, tokenizer, tmp_path, monkeypatch
 ) -> None:
@@ -236,6 +292,24 @@ def test_a_full_disk_is_one_line_that_names_what_was_lost(rows, tokenizer, tmp_p
         run(rows, tokenizer, tmp_path)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_disk_that_is_full_at_the_end_is_one_line_and_the_state_is_kept(
+    rows, tokenizer, tmp_path, monkeypatch
+) -> None:
+    def full(model, folder, **kwargs):
+        folder.mkdir()
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PreTrainedModel, "save_pretrained", full)
+        with pytest.raises(UserError, match=r"checkpoint could not be written .*No space left.*make room") as error:
+            run(rows, tokenizer, tmp_path)
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.glob("*checkpoint*")) == []
+    wait_for(lambda: state_steps(tmp_path / "state") == [5, 10])
+    run(rows, tokenizer, tmp_path)
+    assert (tmp_path / "checkpoint/training.json").is_file()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
@@ -269,6 +343,13 @@ def test_a_spike_of_the_loss_stops_before_the_update_with_the_state_saved(rows, 
     step = int(str(error.value).split("of step ")[1].split()[0])
     assert state_steps(tmp_path / "state")[-1] == step
     assert [line["step"] for line in metrics(tmp_path)] == list(range(1, step + 1))
+    # The same command stops at once at the same place; the advice leads past it.
+    with pytest.raises(UserError, match=f"of step {step} is over"):
+        run(rows, tokenizer, tmp_path, settings)
+    advised = dataclasses.replace(settings, learning_rate=1e-4, spike_factor=1.5)
+    train(random_model("llama", tokenizer), tokenizer, rows, tmp_path, advised, NOISE, adopt=True)
+    assert [line["step"] for line in metrics(tmp_path)] == list(range(1, 41))
+    assert metrics(tmp_path)[step]["learning_rate"] == learning_rate_at(step, advised)
 
 
 def test_nan_stops_with_one_line_and_no_checkpoint(rows, tokenizer, tmp_path: Path) -> None:
@@ -280,6 +361,34 @@ def test_nan_stops_with_one_line_and_no_checkpoint(rows, tokenizer, tmp_path: Pa
     assert "\n" not in str(error.value)
     assert not (tmp_path / "checkpoint").exists()
     assert state_steps(tmp_path / "state") == [0]
+
+
+@pytest.mark.parametrize("at", [8, 10])  # between two states, and where one was just saved
+def test_after_nan_the_advice_leads_past_the_step(rows, tokenizer, tmp_path: Path, monkeypatch, at: int) -> None:
+    original = training.learning_rate_at
+
+    def diverging(step, settings):
+        return 1e30 if step == at - 1 and settings.learning_rate == SETTINGS.learning_rate else original(step, settings)
+
+    monkeypatch.setattr(training, "learning_rate_at", diverging)
+    for _ in range(2):  # the same command stops at once at the same place
+        with pytest.raises(UserError, match=f"not finite at step {at} .*--adopt.* goes back to the state before it"):
+            run(rows, tokenizer, tmp_path)
+        assert state_steps(tmp_path / "state") == [5, at]
+    advised = dataclasses.replace(SETTINGS, learning_rate=1e-4)
+    train(random_model("llama", tokenizer), tokenizer, rows, tmp_path, advised, NOISE, adopt=True)
+    lines = metrics(tmp_path)
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    assert [line["learning_rate"] for line in lines[4:6]] == [original(4, SETTINGS), original(5, advised)]
+
+
+@pytest.mark.parametrize("torn", ['{"step": 7, "ntp_lo', ""])
+def test_a_torn_line_of_the_log_does_not_keep_a_run_from_going_on(rows, tokenizer, tmp_path, monkeypatch, torn) -> None:
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=7)
+    with open(tmp_path / "metrics.jsonl", "a") as lines:
+        lines.write(torn or "\n")
+    run(rows, tokenizer, tmp_path)
+    assert [line["step"] for line in metrics(tmp_path)] == list(range(1, 13))
 
 
 def test_learning_rate_warms_up_and_follows_a_cosine() -> None:

@@ -20,6 +20,7 @@ from sbd import conversations
 from sbd.data import encode_prompt
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
+from sbd.evaluation.partial import Partial
 from sbd.progress import progress
 
 _GENERATION_KEYS = {"until", "max_gen_toks", "max_new_tokens", "do_sample", "temperature", "top_p", "top_k", "seed"}
@@ -69,7 +70,7 @@ class SBDLM(TemplateLM):
 
     pretrained: a loaded model (then give the tokenizer) or the path of a checkpoint. decoder: a decoder of sbd, or a
     mapping as in an experiment file; autoregressive by default. generate: the function that decodes, for tests.
-    thinking: what chat templates are told.
+    thinking: what chat templates are told. partial: where finished batches are kept, and found again.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class SBDLM(TemplateLM):
         generate: Callable[..., Any] | None = None,
         max_batch_size: int | None = None,
         thinking: bool = False,
+        partial: Partial | None = None,
     ):
         super().__init__()
         if isinstance(pretrained, (str, Path)):
@@ -100,6 +102,7 @@ class SBDLM(TemplateLM):
         self.max_gen_toks = positive("max_gen_toks", max_gen_toks)
         self.seed = seed
         self.thinking = thinking
+        self.partial = partial
         self.statistics: list[dict[str, Any]] = []
         self._generate = generate or sbd.generate
         self._device = self.model.device
@@ -216,16 +219,22 @@ class SBDLM(TemplateLM):
         groups: dict[GenerationSettings, list[int]] = {}
         for index, setting in enumerate(settings):
             groups.setdefault(setting, []).append(index)
+        for index, statistic in (self.partial.begin(texts) if self.partial else {}).items():
+            self.statistics[index] = statistic
         bar = progress(len(requests), "generate", unit="problem", disable=disable_tqdm)
         with bar:
             for setting, members in groups.items():
                 members.sort(key=lambda i: (-len(prompts[i]), i))
                 for start in range(0, len(members), self.batch_size):
-                    self._generate_batch(members[start : start + self.batch_size], texts, prompts, setting)
+                    rows = members[start : start + self.batch_size]
+                    if not all(self.statistics[row] for row in rows):
+                        self._generate_batch(rows, texts, prompts, setting)
+                        if self.partial:
+                            self.partial.add({row: self.statistics[row] for row in rows})
                     done = [s for s in self.statistics if s]
                     passes = sum(s["forward_passes"] for s in done) or 1
                     bar.set_postfix_str(f"{sum(s['tokens'] for s in done) / passes:.2f} tokens per forward")
-                    bar.update(len(members[start : start + self.batch_size]))
+                    bar.update(len(rows))
         return [statistic["text"] for statistic in self.statistics]
 
     def _generate_batch(

@@ -20,6 +20,7 @@ from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.evaluation.decoders import describe_decoder
 from sbd.evaluation.model import SBDLM, positive
+from sbd.evaluation.partial import PARTIAL_NAME, Partial
 from sbd.evaluation.task_files import load_task
 from sbd.files import write_json, write_text
 from sbd.records import GENERATIONS_NAME, RECORD_NAME, Key, Record, provenance, read_record, summarise, write_record
@@ -34,7 +35,8 @@ class Settings:
     """How a benchmark is answered.
 
     prompt and thinking: see ``sbd.config.BenchmarkConfig``. generation: more generation_kwargs over those of the task
-    (temperature, top_p, until, ...).
+    (temperature, top_p, until, ...). resume: a hash of the code; with it, finished batches are kept in a file of the
+    output, and the same evaluation goes on from them.
     """
 
     max_new_tokens: int | None = None
@@ -46,6 +48,7 @@ class Settings:
     dtype: torch.dtype | None = None
     device: str = "auto"
     config_hash: str = ""
+    resume: str | None = None
 
 
 class Replay(LM):
@@ -88,11 +91,13 @@ def evaluate(
     """
     output, given = Path(output), Settings(**settings)
     (output / RECORD_NAME).unlink(missing_ok=True)
-    lines, made = _answer(checkpoint, task, data, decoder, key, given)
+    lines, made = _answer(checkpoint, task, data, decoder, key, given, output)
     if lines[0]["correct"] is None:
         _write_lines(lines, output)
         lines = _scored(load_task(task, data, given.thinking), lines, given.limit)
-    return _write_record(made, lines, output)
+    record = _write_record(made, lines, output)
+    (output / PARTIAL_NAME).unlink(missing_ok=True)
+    return record
 
 
 def generate(
@@ -107,11 +112,12 @@ def generate(
     """As ``evaluate``, but without a score: writes ``generations.jsonl`` and then ``generated.json``, for ``score``."""
     output = Path(output)
     (output / GENERATED_NAME).unlink(missing_ok=True)
-    lines, made = _answer(checkpoint, task, data, decoder, key, Settings(**settings))
+    lines, made = _answer(checkpoint, task, data, decoder, key, Settings(**settings), output)
     if lines[0]["correct"] is not None:
         raise UserError(f"{task} is a likelihood task, which leaves no texts to score apart; set scored: at_once")
     _write_lines(lines, output)
     write_json(output / GENERATED_NAME, made)
+    (output / PARTIAL_NAME).unlink(missing_ok=True)
     return made
 
 
@@ -136,6 +142,7 @@ def _answer(
     decoder: Any,
     key: Key | Mapping[str, Any],
     given: Settings,
+    output: Path,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The lines of all problems (scored only for a likelihood task), and the fields of the record they do not give."""
     key = key if isinstance(key, Key) else Key(**key)
@@ -159,6 +166,17 @@ def _answer(
         raise UserError("the benchmark asks for a chat, but the checkpoint's tokenizer has no chat template")
     generates = loaded.get_config("output_type") == "generate_until"
     asked: dict[str, Any] = {}
+    # Before hours are spent: what is hashed here is what is read.
+    origin = provenance(
+        device=device_name(lm.model.device),
+        dtype=str(lm.model.dtype).removeprefix("torch."),
+        threads=torch.get_num_threads(),
+        config_hash=given.config_hash,
+        task=task,
+        data=data,
+        checkpoint=checkpoint if isinstance(checkpoint, (str, Path)) else None,
+    ).model_dump()
+    described = describe_decoder(lm.decoder) if generates else {"kind": "loglikelihood"}
     started = time.perf_counter()
     if generates:
         loaded.set_config(key="generation_kwargs", value=arguments, update=True)
@@ -168,6 +186,13 @@ def _answer(
             "thinking": given.thinking,
             "num_fewshot": loaded.get_config("num_fewshot") or 0,
         }
+        if given.resume is not None:
+            named = {name: value for name, value in origin.items() if not name.startswith(("git_", "config_", "date"))}
+            output.mkdir(parents=True, exist_ok=True)
+            lm.partial = Partial(
+                output / PARTIAL_NAME,
+                [named, key.model_dump(), described, asked, given.batch_size, given.resume],
+            )
         samples = _run_task(lm, loaded, given.limit, score=False, chat=chat)
         lines = [_line(sample["doc"], sample["doc_id"], lm.statistics[i]) for i, sample in enumerate(samples)]
         seconds = sum(statistic["seconds"] for statistic in lm.statistics)
@@ -179,19 +204,11 @@ def _answer(
         "key": key.model_dump(),
         "seconds": seconds,
         "metric": _metric(loaded)[0],
-        "decoder_settings": describe_decoder(lm.decoder) if generates else {"kind": "loglikelihood"},
+        "decoder_settings": described,
         "generation_settings": asked,
         "batch_size": given.batch_size,
         "first_prompt_ids": first_prompt,
-        "provenance": provenance(
-            device=device_name(lm.model.device),
-            dtype=str(lm.model.dtype).removeprefix("torch."),
-            threads=torch.get_num_threads(),
-            config_hash=given.config_hash,
-            task=task,
-            data=data,
-            checkpoint=checkpoint if isinstance(checkpoint, (str, Path)) else None,
-        ).model_dump(),
+        "provenance": origin,
     }
     return lines, made
 

@@ -7,11 +7,15 @@ import logging
 from sbd import evaluation
 from sbd.config import Experiment, fingerprint
 from sbd.errors import UserError
+from sbd.fingerprints import code_fingerprint
 from sbd.records import Key, Record
 
 
 def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchmark: str) -> None:
-    """Write ``generations.jsonl`` and then ``record.json``, or ``generated.json`` where the score is made apart."""
+    """Write ``generations.jsonl`` and then ``record.json``, or ``generated.json`` where the score is made apart.
+
+    A rerun goes on from the batches that an earlier one finished.
+    """
     checkpoint = experiment.run_folder(model, run_name) / "checkpoint"
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"run {run_name!r} of {model!r} has no checkpoint at {checkpoint}; train it first")
@@ -40,6 +44,7 @@ def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchma
         prompt=config.prompt,
         thinking=config.thinking,
         config_hash=fingerprint(experiment),
+        resume=code_fingerprint("sbd.evaluation.run"),
     )
     print(_line(*job, made) if isinstance(made, Record) else f"{' '.join(job)}: generated, to be scored apart")
 

@@ -7,7 +7,16 @@ from typing import Any
 
 from sbd.config import Experiment, HardwareConfig
 from sbd.errors import UserError
-from sbd.planning import BLOCK_TOKENS_PER_FORWARD, GIB, USABLE, Job, jobs, refuse_what_cannot_fit, training_job
+from sbd.planning import (
+    BLOCK_TOKENS_PER_FORWARD,
+    GIB,
+    USABLE,
+    Job,
+    jobs,
+    refuse_what_cannot_fit,
+    training_job,
+    unplanned,
+)
 from sbd.records import write_csv
 
 SIZES = (1, 8, 64)
@@ -20,10 +29,14 @@ COLUMNS = (
 
 def run(experiment: Experiment, **changed: Any) -> None:
     """Print the plan and write ``plan.csv``; a job that cannot fit is a UserError after the table that shows it."""
-    hardware = HardwareConfig.model_validate({**experiment.hardware.model_dump(), **changed})
+    stated = experiment.hardware.model_dump()
+    if changed.get("gpu", stated["gpu"]) != stated["gpu"]:
+        del stated["memory_gib"]  # of another kind of GPU
+    hardware = HardwareConfig.model_validate({**stated, **changed})
     planned = list(jobs(experiment, hardware))
+    left_out = unplanned(experiment)
     if not planned:
-        raise UserError("no run of this experiment asks for GPUs (`gpus`), or no model states its sizes (`shape`)")
+        raise UserError(f"there is nothing to plan: {'; '.join(left_out)}")
     rows = [_row(job, hardware) for job in planned]
     path = experiment.folder / "plan.csv"
     write_csv(rows, path, COLUMNS)
@@ -41,7 +54,7 @@ def run(experiment: Experiment, **changed: Any) -> None:
             [
                 *(row["model"], row["run"], row["gpus"], row["micro_rows"], row["accumulation"]),
                 *(f"{row[f'{name}_gib']:.1f}" for name in (*names, "total")),
-                *(f"{row[name]:,.0f}" for name in ("tokens_per_second", "hours", "gpu_hours", "cost")),
+                *(_short(row[name]) for name in ("tokens_per_second", "hours", "gpu_hours", "cost")),
             ]
             for row in trainings
         ],
@@ -53,9 +66,7 @@ def run(experiment: Experiment, **changed: Any) -> None:
             [
                 *(row["model"], row["run"], row["decoder"], row["benchmark"], row["micro_rows"]),
                 *(f"{row[name]:.1f}" for name in ("weights_gib", "cache_gib", "total_gib")),
-                f"{row['tokens_per_second']:,.0f}",
-                f"{row['hours']:.1f}",
-                f"{row['cost']:,.0f}",
+                *(_short(row[name]) for name in ("tokens_per_second", "hours", "cost")),
             ]
             for row in rows
             if row["decoder"]
@@ -67,9 +78,12 @@ def run(experiment: Experiment, **changed: Any) -> None:
     _table(
         ["model", "run", *(f"{size} GPU{'s' * (size > 1)}" for size in SIZES)], _sizes(experiment, planned, hardware)
     )
+    if left_out:
+        print("\nNot planned, with what is evaluated of them:", *left_out, sep="\n  ")
+    hours, cost = sum(job.gpu_hours for job in planned), sum(row["cost"] for row in rows)
     print(
         f"\n{len(trainings)} trainings and {len(rows) - len(trainings)} evaluations: "
-        f"{sum(job.gpu_hours for job in planned):,.0f} GPU hours, {sum(row['cost'] for row in rows):,.0f}; see {path}"
+        f"{_short(hours)} GPU hours, {_short(cost)}; see {path}"
     )
     refuse_what_cannot_fit(experiment, hardware)
 
@@ -94,12 +108,20 @@ def _sizes(experiment: Experiment, planned: list[Job], hardware: HardwareConfig)
             continue
         line = [job.model, job.run]
         for size in SIZES:
+            if experiment.runs[job.run].batch_rows % size:
+                line.append("rows do not divide")
+                continue
             other = training_job(experiment, job.model, job.run, hardware, size)
             assert other is not None
             fits = other.memory.total <= USABLE * hardware.memory_gib * GIB
-            line.append(f"{other.memory.total / GIB:.0f} GiB, " + (f"{other.hours:,.0f} h" if fits else "too much"))
+            line.append(f"{other.memory.total / GIB:.0f} GiB, " + (f"{_short(other.hours)} h" if fits else "too much"))
         lines.append(line)
     return lines
+
+
+def _short(number: float) -> str:
+    """Whole, or with two digits where it is small."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _table(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from sbd import data
+from sbd import data, hub
 from sbd.config import Experiment, TokenizerConfig
 from sbd.errors import UserError
 from sbd.steps import streams
@@ -18,12 +18,16 @@ def run(experiment: Experiment, model: str | None = None, folder: str | Path = "
 
     model: one with a tokenizer of its own, or None for the experiment's. folder: where relative files of streams lie.
     """
-    config = experiment.tokenizer if model is None else experiment.tokenizer_of(model)
+    config, pins = (
+        experiment.tokenizer if model is None else experiment.tokenizer_of(model),
+        experiment.revisions_folder,
+    )
+    hub.check_models(experiment)
     if experiment.data.streamed:
-        streams.run(experiment, load_tokenizer(config), model, folder, workers)
+        streams.run(experiment, load_tokenizer(config, pins), model, folder, workers)
         return
     training = _files(experiment, "train")
-    tokenizer = load_tokenizer(config, training)
+    tokenizer = load_tokenizer(config, pins, training)
     for split, files in (("validation", _files(experiment, "validation")), ("train", training)):
         if not files:
             continue
@@ -51,19 +55,20 @@ def _files(experiment: Experiment, split: str) -> list[Path]:
     ]
 
 
-def load_tokenizer(config: TokenizerConfig, training: Sequence[Path] = ()) -> PreTrainedTokenizerBase:
+def load_tokenizer(config: TokenizerConfig, pins: Path, training: Sequence[Path] = ()) -> PreTrainedTokenizerBase:
     """Train the tokenizer, or load it and give it the tokens and the chat template that the experiment names."""
     if config.vocab_size is not None:
         if not training:
             raise UserError("a tokenizer cannot be trained on streamed sources; name one as tokenizer.path")
         texts = (text for path in training for p in data.read_problems(path) for text in (p["prompt"], p["solution"]))
         return _with_template(data.train_tokenizer(texts, config.vocab_size, config.split_digits), config)
+    assert config.path is not None, "the schema allows no tokenizer without both"
+    commit = hub.model_commit(config.path, config.revision, pins)
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(config.path)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(config.path, revision=commit or "main")
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
-        gated = "; its owner asks for a token: set HF_TOKEN or run `hf auth login`" if "gated" in str(error) else ""
-        raise UserError(f"cannot open the tokenizer {config.path}: {first}{gated}") from None
+        raise UserError(f"cannot open the tokenizer {config.path}: {first}") from None
     if config.new_tokens:
         tokenizer.add_special_tokens({"additional_special_tokens": config.new_tokens})
     for role in ("mask_token", "eos_token"):

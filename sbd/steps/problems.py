@@ -22,11 +22,11 @@ _IDS = ("id", "question_id", "task_id", "unique_id")
 
 def run(experiment: Experiment, source: str, data: str | Path) -> None:
     """Write ``train.jsonl``, ``validation.jsonl`` and ``test.jsonl`` of a source; relative files lie below ``data``."""
-    config = experiment.data.sources[source]
+    config, data, pins = experiment.data.sources[source], Path(data), experiment.revisions_folder
     if config.streamed:
         raise UserError(f"source {source!r} is streamed, so there is no file of its problems to make; run `prepare`")
     if config.format == "benchmark":
-        splits = {"train": [], "validation": [], "test": _benchmark(source, config, Path(data))}
+        splits = {"train": [], "validation": [], "test": _benchmark(source, config, data, pins)}
     elif config.generator:
         splits = problems.split(
             config.generator,
@@ -36,7 +36,7 @@ def run(experiment: Experiment, source: str, data: str | Path) -> None:
             test=_count(config.test),
         )
     else:
-        splits = _read_splits(source, config, Path(data))
+        splits = _read_splits(source, config, data, pins)
     for split, found in splits.items():
         write_text(
             experiment.source_file(source, split),
@@ -50,8 +50,8 @@ def _count(value: int | str | None) -> int:
     return value
 
 
-def _read_splits(source: str, config: SourceConfig, data: Path) -> dict[str, list[Problem]]:
-    train = _read(source, config, "train", data)
+def _read_splits(source: str, config: SourceConfig, data: Path, pins: Path) -> dict[str, list[Problem]]:
+    train = _read(source, config, "train", data, pins)
     if isinstance(config.validation, int):
         # The end of the training file, so that a larger count only moves the boundary.
         if config.validation >= len(train):
@@ -62,12 +62,12 @@ def _read_splits(source: str, config: SourceConfig, data: Path) -> dict[str, lis
         boundary = len(train) - config.validation
         train, validation = train[:boundary], train[boundary:]
     else:
-        validation = _read(source, config, "validation", data)
-    return {"train": train, "validation": validation, "test": _read(source, config, "test", data)}
+        validation = _read(source, config, "validation", data, pins)
+    return {"train": train, "validation": validation, "test": _read(source, config, "test", data, pins)}
 
 
-def _read(source: str, config: SourceConfig, split: str, data: Path) -> list[Problem]:
-    rows = _open(source, config, split, data)
+def _read(source: str, config: SourceConfig, split: str, data: Path, pins: Path) -> list[Problem]:
+    rows = _open(source, config, split, data, pins)
     found = list(rows.read())
     if not found:
         raise UserError(f"{rows.where} holds no problem; make or copy it again")
@@ -82,20 +82,21 @@ def _read(source: str, config: SourceConfig, split: str, data: Path) -> list[Pro
     ]
 
 
-def _open(source: str, config: SourceConfig, split: str, data: Path) -> Rows:
+def _open(source: str, config: SourceConfig, split: str, data: Path, pins: Path) -> Rows:
     name = str(getattr(config, split))
     if config.format == "gsm8k" and ":" not in name and not is_file_name(name) and not (data / name).exists():
         name += ":main"
     of_hub = config.split or split
-    rows = open_rows(name, data, split=of_hub, revision=config.revision, what=f"{split} of source {source!r}")
+    what = f"{split} of source {source!r}"
+    rows = open_rows(name, data, split=of_hub, revision=config.revision, what=what, pins=pins)
     if "commit" in rows.origin:
         print(f"{source}, {split}: {rows.where} at commit {rows.origin['commit']}")
     return rows
 
 
-def _benchmark(source: str, config: SourceConfig, data: Path) -> list[Problem]:
+def _benchmark(source: str, config: SourceConfig, data: Path, pins: Path) -> list[Problem]:
     """Rows as they were published, each with an id, within the dates; another number than is expected is refused."""
-    rows = _open(source, config, "test", data)
+    rows = _open(source, config, "test", data, pins)
     found = [
         {**row, "id": str(next((row[key] for key in _IDS if row.get(key) is not None), f"{source}-{number}"))}
         for number, row in enumerate(rows.read())

@@ -95,6 +95,7 @@ def _open(experiment: Experiment, name: str, folder: str | Path) -> Rows:
         split=source.split or "train",
         revision=source.revision,
         what=f"train of source {name!r}",
+        pins=experiment.revisions_folder,
     )
     check_columns(rows, STREAMED[source.format])
     return rows

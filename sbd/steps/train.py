@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from sbd import modeling
+from sbd import hub, modeling
 from sbd.batching import Noise
-from sbd.config import Experiment, ModelConfig, RunConfig
+from sbd.config import Experiment, RunConfig
 from sbd.data import PackedRows
 from sbd.errors import UserError
 from sbd.planning import micro_rows
@@ -25,7 +25,7 @@ def run(experiment: Experiment, model_name: str, run_name: str, adopt: bool = Fa
     held_out = any(source.validation for source in experiment.data.sources.values())
     validation = PackedRows(experiment.data_folder("validation", model_name)) if held_out else None
     if config.parent is None:
-        model = _new_model(experiment.models[model_name], rows.tokenizer, experiment.seed)
+        model = _new_model(experiment, model_name, rows.tokenizer)
     else:
         model = _parent_model(experiment.run_folder(model_name, config.parent) / "checkpoint", rows.tokenizer)
     model.config.sbd_objective = config.objective
@@ -72,18 +72,18 @@ def noise_of(config: RunConfig) -> Noise:
     )
 
 
-def _new_model(config: ModelConfig, tokenizer: PreTrainedTokenizerBase, seed: int) -> PreTrainedModel:
+def _new_model(experiment: Experiment, name: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    config = experiment.models[name]
     if config.architecture is not None:
-        return modeling.create(config.architecture, config.shape, tokenizer, seed)
+        return modeling.create(config.architecture, config.shape, tokenizer, experiment.seed)
     assert config.path is not None, "the schema allows no model without both"
+    commit = hub.model_commit(config.path, config.revision, experiment.revisions_folder)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            config.path, revision=config.revision or "main", dtype=torch.float32, attn_implementation="sdpa"
+            config.path, revision=commit or "main", dtype=torch.float32, attn_implementation="sdpa"
         )
     except (OSError, ValueError) as error:
-        text = str(error).strip()
-        advice = "; accept its licence on the hub and set HF_TOKEN" if "gated" in text.lower() else ""
-        raise UserError(f"cannot open the model {config.path}: {text.splitlines()[0]}{advice}") from None
+        raise UserError(f"cannot open the model {config.path}: {str(error).strip().splitlines()[0]}") from None
     found = model.config.to_dict()
     for key, value in config.shape.items():
         if found.get(key, value) != value:

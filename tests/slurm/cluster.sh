@@ -12,6 +12,12 @@ action=$1
 folder=$(realpath -m "$2")
 
 stop() {
+    # Jobs outlive the daemons: those that a failed test left are ended first.
+    if [ -f "$folder/slurmctld.pid" ] && [ -n "$(timeout 10 squeue -h -o %i 2>/dev/null)" ]; then
+        timeout 10 scancel --state=PENDING || true
+        timeout 10 scancel --full --signal=KILL --state=RUNNING || true
+        sleep 5
+    fi
     for name in slurmd slurmctld; do
         [ -f "$folder/$name.pid" ] && kill "$(cat "$folder/$name.pid")" 2>/dev/null || true
     done
@@ -24,6 +30,12 @@ for name in slurm.conf gres.conf; do
         exit 1
     fi
 done
+# One such cluster at a time: the links in /etc/slurm lead to it.
+other=$(dirname "$(readlink /etc/slurm/slurm.conf || echo "$folder/slurm.conf")")
+if [ "$action" = start ] && [ "$other" != "$folder" ] && kill -0 "$(cat "$other/slurmctld.pid" 2>/dev/null)" 2>/dev/null; then
+    echo "another test's Slurm is running, of $other" >&2
+    exit 3
+fi
 if [ "$action" = stop ]; then
     stop
     for name in slurm.conf gres.conf; do

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sbd.experiment_files import load_experiment
+from sbd.planning import host_memory_mb
 from tests.workflow.conftest import ROOT, copy_project, environment
 
 
@@ -30,7 +31,8 @@ def dry_run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_dry_run_lists_every_job_of_the_plan(tmp_path: Path, name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     # The profile's own experiment is the paper.
-    choice = [] if name == "paper" else ["--config", f"experiment=experiments/{name}.yaml"]
+    # It stays when the command line says something else.
+    choice = ["--config", "adopt=true" if name == "paper" else f"experiment={name}"]
     done = dry_run(copy_project(tmp_path), *choice)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stdout
@@ -69,6 +71,9 @@ def test_settings_of_the_profile_come_from_the_environment(tmp_path: Path) -> No
     )
     lines = [line for line in done.stdout.splitlines() if "resources:" in line and "gpu=8" in line]
     assert len(lines) == 11
+    paper = load_experiment(ROOT / "experiments/paper.yaml")
+    memory = sorted(host_memory_mb(paper, *training) for training in paper.trainings())
+    assert sorted(int(match[1]) for line in lines if (match := re.search(r"mem_mb=(\d+)", line))) == memory
     for line in lines:
         for part in ("slurm_account=lab", "slurm_partition=long", "gpu_model=h100", "runtime=600", "--signal=TERM@600"):
             assert part in line, line

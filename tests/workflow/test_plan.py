@@ -77,6 +77,22 @@ def test_streams_are_prepared_without_copies_and_programs_are_scored_apart(tmp_p
     }
 
 
+ECHO = """
+rule said:
+    output: "said.txt"
+    shell: "echo $SBD_EXPERIMENT adopt=$SBD_ADOPT > {output}"
+"""
+
+
+@pytest.mark.parametrize(("config", "adopts"), [([], ""), (["adopt=true"], "1"), (["adopt=false"], "")])
+def test_jobs_learn_the_experiment_and_whether_to_adopt(tmp_path: Path, config: list[str], adopts: str) -> None:
+    folder = copy_project(tmp_path)
+    (folder / "Snakefile").write_text((folder / "Snakefile").read_text() + ECHO)
+    line = [sys.executable, "-m", "snakemake", "--cores", "1", "said.txt", "--config", "experiment=smoke", *config]
+    subprocess.run(line, cwd=folder, env=environment(), capture_output=True, check=True)
+    assert (folder / "said.txt").read_text() == f"experiments/smoke.yaml adopt={adopts}\n"
+
+
 @pytest.mark.parametrize(
     "target", ["models/llama-tiny/nope/checkpoint/training.json", "models/llama/sbd/checkpoint/training.json"]
 )

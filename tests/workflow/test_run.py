@@ -84,6 +84,18 @@ def test_the_report_is_one_file_that_needs_no_network(finished: Path) -> None:
             assert " ".join(caption.read_text().split()[:5]) in " ".join(text.split()), caption
 
 
+def test_adopting_states_repeats_no_finished_training(finished: Path) -> None:
+    done = subprocess.run(
+        [*command("--dry-run"), "adopt=true"],
+        cwd=finished,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
 def test_a_new_run_plans_its_own_jobs_only(project: Path) -> None:
     file = project / "experiments/smoke.yaml"
     more = {"objective": "sbd", "parent": "pretrain", "steps": 2, "batch_rows": 2, "micro_rows": 2}

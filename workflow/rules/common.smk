@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paper_figures import paper_index
 from sbd.config import fingerprint, settings_of
-from sbd.experiment_files import load_experiment
+from sbd.experiment_files import experiment_file, load_experiment
 from sbd.errors import UserError
 from sbd.fingerprints import code_fingerprint
 from sbd.planning import host_memory_mb, refuse_what_cannot_fit
@@ -16,7 +16,7 @@ from sbd.sources import find_files
 config.setdefault("experiment", "experiments/tiny.yaml")
 config.setdefault("data", "data")
 
-EXPERIMENT_FILE = Path(config["experiment"]).as_posix()
+EXPERIMENT_FILE = experiment_file(config["experiment"]).as_posix()
 
 try:
     EXPERIMENT = load_experiment(EXPERIMENT_FILE)
@@ -24,16 +24,19 @@ try:
 except UserError as error:
     sys.exit(f"snakemake: error: {error}")
 
+# Snakemake takes True for a truth, and true for a word.
+ADOPT = str(config.get("adopt", "")).lower() in ("1", "true", "yes")
+
 # None where a cluster gives out the cores.
 ALL_CORES = workflow.resource_settings.cores or 1
 
 # The python that runs snakemake also runs the steps, whether its environment is activated or not.
 # A prefix replaces Snakemake's own, which makes a failure at the head of a pipe count.
 # Commands take the experiment from the environment: as a parameter of a rule, its name would make another experiment that
-# shares the data and models of this one repeat their jobs.
+# shares the data and models of this one repeat their jobs. So with `adopt`, which would repeat every finished training.
 shell.prefix(
     f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
-    f" SBD_EXPERIMENT={shlex.quote(EXPERIMENT_FILE)}; "
+    f" SBD_EXPERIMENT={shlex.quote(EXPERIMENT_FILE)} SBD_ADOPT={'1' if ADOPT else ''}; "
 )
 
 

@@ -20,13 +20,12 @@ rule train:
         mem_mb=lambda wildcards: host_memory_mb(EXPERIMENT, wildcards.model, wildcards.run),
     params:
         settings=lambda wildcards: settings(EXPERIMENT.models[wildcards.model], EXPERIMENT.runs[wildcards.run]),
-        adopt="--adopt" if config.get("adopt") else "",
         code=code_fingerprint("sbd.steps.train"),
     shell:
         # Slurm signals every process of a job: only the training itself may act on it, since it saves before it ends.
         "trap '' TERM USR1;"
         ' OMP_NUM_THREADS={threads} python -m sbd train --experiment "$SBD_EXPERIMENT"'
-        " --model {wildcards.model} --run {wildcards.run} --threads {threads} {params.adopt} 2>&1 | tee {log}"
+        " --model {wildcards.model} --run {wildcards.run} --threads {threads} 2>&1 | tee {log}"
 
 
 # Rows with noisy blocks take about half as long again: started first, they do not keep one core waiting at the end.
