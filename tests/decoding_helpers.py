@@ -133,7 +133,8 @@ def reference_set_block(model, prompt, k, gamma: Any, most, end_tokens=(), first
     """
     start, clean, passes, revealed_at = len(prompt), list(prompt), 0, []
     sizes = repeat(k) if isinstance(k, int) else iter(k)
-    reveal = gamma if callable(gamma) else lambda rows: entropy_bound({i: entropy_of(rows[i]) for i in rows}, gamma)
+    bound = lambda rows: entropy_bound({i: entropy_of(row) for i, row in rows.items()}, gamma)  # noqa: E731
+    reveal: Any = gamma if callable(gamma) else bound
     while True:
         k = next(sizes)
         if commit == "separate" and len(clean) > start:
