@@ -38,8 +38,7 @@ def test_logits_of_decoded_blocks_equal_those_of_the_training_layout(model, toke
     with torch.no_grad():
         logits = model(input_ids=ids, attention_mask=dense_mask(layout), position_ids=position).logits[0, length:]
 
-    # Before any pass a sampler is tried on logits of another size.
-    decoded = torch.cat([seen[0] for seen in recorder.logits if seen.shape[-1] == logits.shape[-1]])
+    decoded = torch.cat([seen[0] for seen in recorder.logits[1:]])  # the first are made up: a sampler is tried once
     assert len(decoded) == blocks * block_size
     allowed = decoded.isfinite()  # the decoder rules out tokens that are never text
     assert allowed.sum(-1).min() >= len(tokenizer) - 3

@@ -158,6 +158,7 @@ def decoders() -> list[Any]:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:LongestPrefix is for models trained with sdlm")
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("settings", [{}, {"temperature": 1.0, "do_sample": True, "top_p": 0.9}])
 def test_the_same_text_at_any_batch_size(model, tokenizer, which: int, settings: dict) -> None:

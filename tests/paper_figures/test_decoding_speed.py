@@ -12,7 +12,7 @@ from paper_figures.labels import ABSENT
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 
-EXPERIMENT = Path(__file__).parents[2] / "experiments" / "tiny.yaml"
+EXPERIMENT = Path(__file__).parents[2] / "experiments" / "paper-tiny.yaml"
 
 
 def rows(model: str) -> pd.DataFrame:
