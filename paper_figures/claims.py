@@ -214,13 +214,16 @@ def quality_kept(evidence: Evidence) -> list[Cell]:
     return _pairs(evidence, chosen.sbd_ntp, chosen.baseline, lambda row: [_points("difference", row, -MARGIN)])
 
 
+def _falls(evidence: Evidence, arm: Arm | None, reference: Arm | None) -> list[Cell]:
+    return _pairs(evidence, arm, reference, lambda row: [_points("difference", row, -5.0, "at most")])
+
+
 def loss_needed(evidence: Evidence) -> list[Cell]:
     """Without the NTP loss the run loses at least 5 points."""
     chosen = evidence.figures.claims
     if not chosen:
         return []
-    reference = chosen.with_ntp_loss or chosen.sbd_ntp
-    return _pairs(evidence, chosen.without_ntp_loss, reference, lambda r: [_points("difference", r, -5.0, "at most")])
+    return _falls(evidence, chosen.without_ntp_loss, chosen.with_ntp_loss or chosen.sbd_ntp)
 
 
 def masked_loss_needed(evidence: Evidence) -> list[Cell]:
@@ -228,8 +231,7 @@ def masked_loss_needed(evidence: Evidence) -> list[Cell]:
     chosen = evidence.figures.claims
     if not chosen:
         return []
-    reference = chosen.with_matp_loss or chosen.gamma_low
-    return _pairs(evidence, chosen.without_matp_loss, reference, lambda r: [_points("difference", r, -5.0, "at most")])
+    return _falls(evidence, chosen.without_matp_loss, chosen.with_matp_loss or chosen.gamma_low)
 
 
 def gap_closes(evidence: Evidence) -> list[Cell]:

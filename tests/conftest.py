@@ -10,7 +10,7 @@ os.environ["HF_DATASETS_OFFLINE"] = "1"
 
 import pytest
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from sbd import data, modeling
 
@@ -21,6 +21,15 @@ TEXTS = [
     for name in ("Mia", "Tom")
     for n in range(20)
 ]
+ODD_LLAMA = LlamaConfig(
+    vocab_size=500,
+    hidden_size=64,
+    intermediate_size=96,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+)
+"""Whose parameters and operations are counted: no two of its sizes are the same."""
 SHAPE = {
     "hidden_size": 32,
     "intermediate_size": 64,

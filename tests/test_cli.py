@@ -559,3 +559,11 @@ def test_a_full_disk_is_one_line(monkeypatch, capsys) -> None:
     assert main(["collect"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line == "sbd collect: error: no space left for results/tiny/records.csv; make room and run it again"
+
+
+def test_names_that_the_command_line_knows_without_torch_are_those_of_the_library() -> None:
+    from sbd import cli, modeling
+    from sbd.decoding import fixed
+
+    assert cli._EXECUTIONS == fixed.EXECUTIONS
+    assert tuple(modeling.DTYPES) == cli._DTYPES

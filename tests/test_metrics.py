@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import LlamaConfig
 
 from sbd import metrics
 from sbd.metrics import Counts, Speed
 from sbd.roofline import Shape
 from sbd.workload import training_operations
-
-CONFIG = LlamaConfig(
-    vocab_size=500,
-    hidden_size=64,
-    intermediate_size=96,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-)
+from tests.conftest import ODD_LLAMA as CONFIG
 
 
 def test_speed_mfu_and_hours_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from sbd.cli import main
 from sbd.config import HardwareConfig
@@ -30,6 +30,7 @@ from sbd.planning import (
 )
 from sbd.roofline import LLAMA, QWEN, Shape
 from sbd.workload import parameters, training_operations
+from tests.conftest import ODD_LLAMA
 
 ROOT = Path(__file__).parents[1]
 PAPER = load_experiment(ROOT / "experiments/paper.yaml")
@@ -48,14 +49,7 @@ def test_parameters_are_those_of_the_published_models() -> None:
 
 
 def test_parameters_are_those_that_transformers_makes() -> None:
-    config = LlamaConfig(
-        vocab_size=500,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-    )
+    config = ODD_LLAMA
     model = LlamaForCausalLM(config)
     norms = (2 * 3 + 1) * 64
     assert parameters(Shape.of("x", config.to_dict(), 500)) == model.num_parameters() - norms

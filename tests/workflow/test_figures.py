@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.workflow.conftest import ROOT, environment
+from tests.workflow.conftest import ROOT, snakemake
 
 pytestmark = pytest.mark.slow
 
@@ -21,15 +20,7 @@ def test_snakemake_figures_from_a_clone_takes_less_than_two_minutes(tmp_path: Pa
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(clone)], check=True)
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--cores", "2", "figures"],
-        cwd=clone,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        env=environment(),
-    )
+    done = snakemake(clone, "figures", experiment="tiny")
     seconds = time.monotonic() - started
     assert done.returncode == 0, done.stdout
     assert seconds < 120
