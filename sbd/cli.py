@@ -138,8 +138,17 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--trace", type=Path, metavar="FILE.html", help="write a page that shows every pass")
     traces = verb("traces", _traces, "write the page of `generate --trace` for each decoder, as the experiment asks")
     speed = verb("speed", _speed, "measure decoders side by side: tokens per second, time per pass, gain")
-    speed.add_argument("--model", required=True, help="a model of the experiment")
+    speed.add_argument("--model", help="a model of the experiment")
     speed.add_argument("--run", help="a run of the experiment (default: as `speed` in the experiment says)")
+    speed.add_argument(
+        "--checkpoint", metavar="FOLDER", help="measure a folder or hub id, in place of --model and --run"
+    )
+    speed.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE.jsonl",
+        help="problems of your own, a `prompt` and `solution` a line",
+    )
     speed.add_argument("--decoder", nargs="+", metavar="NAME", help="decoders of the experiment (default: as it says)")
     speed.add_argument("--batch-size", nargs="+", type=_positive, metavar="N", help="default: as it says, or 1 8")
     speed.add_argument("--problems", type=_positive, metavar="N", help="default: as it says, or 16")
@@ -147,7 +156,12 @@ def _parser() -> argparse.ArgumentParser:
     speed.add_argument(
         "--clock", choices=("wall", "cpu"), help="cpu: the processor's time (default: as it says, or wall)"
     )
-    speed.add_argument("--output", type=Path, metavar="FILE.csv", help="default: speed/MODEL/RUN.csv of the results")
+    speed.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.csv",
+        help="default: speed/MODEL/RUN.csv of the results",
+    )
     lossless = verb("lossless", _lossless, "compare self-speculative with autoregressive decoding, token for token")
     lossless.add_argument("--model", required=True, help="a model of the experiment")
     lossless.add_argument("--run", required=True, help="a run of the experiment")
@@ -387,7 +401,27 @@ def _traces(experiment: Experiment, options: argparse.Namespace) -> None:
 
 
 def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
-    _known(options, "model", experiment.models)
+    if (options.model is None) == (options.checkpoint is None):
+        raise UserError("say what to measure: either --model, of the experiment, or --checkpoint, a folder or hub id")
+    if options.checkpoint is None:
+        _known(options, "model", experiment.models)
+    elif options.run is not None or options.output is None:
+        raise UserError("--checkpoint has no runs and no place among the results: give --output, and no --run")
+    settings = _speed_settings(experiment, options)
+    _set_threads(options.threads)
+    from sbd.steps import speed
+    from sbd.steps.checkpoints import trained_checkpoint
+
+    checkpoint, shown, output = options.checkpoint, {"model": options.checkpoint, "run": ""}, options.output
+    if checkpoint is None:
+        checkpoint = trained_checkpoint(experiment, options.model, settings.run)
+        shown = {"model": options.model, "run": settings.run}
+        output = output or experiment.folder / "speed" / options.model / f"{settings.run}.csv"
+    speed.run(experiment, checkpoint, settings, output, shown, options.execution, options.prompts)
+
+
+def _speed_settings(experiment: Experiment, options: argparse.Namespace) -> SpeedConfig:
+    """What ``speed`` of the experiment says, overlaid by what was asked."""
     asked = {
         "run": options.run,
         "decoders": options.decoder,
@@ -396,21 +430,13 @@ def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
         "dtype": options.dtype,
         "clock": options.clock,
     }
-    asked = {name: value for name, value in asked.items() if value is not None}
-    settings = _speed_settings(experiment, asked, options)
-    _set_threads(options.threads)
-    from sbd.steps import speed
-
-    default = experiment.folder / "speed" / options.model / f"{settings.run}.csv"
-    speed.run(experiment, options.model, settings, options.output or default, options.execution)
-
-
-def _speed_settings(experiment: Experiment, asked: dict[str, Any], options: argparse.Namespace) -> SpeedConfig:
-    """What ``speed`` of the experiment says, overlaid by what was asked."""
     said = {} if experiment.speed is None else experiment.speed.model_dump()
-    if missing := [flag for flag, key in (("--run", "run"), ("--decoder", "decoders")) if key not in {**said, **asked}]:
+    said |= {name: value for name, value in asked.items() if value is not None}
+    if options.checkpoint is not None:
+        said["run"] = next(iter(experiment.runs))  # the checkpoint stands in its place
+    if missing := [flag for flag, key in (("--run", "run"), ("--decoder", "decoders")) if key not in said]:
         raise UserError(f"{options.experiment} has no key `speed`; say what to measure with {' and '.join(missing)}")
-    settings = SpeedConfig(**{**said, **asked})
+    settings = SpeedConfig(**said)
     for kind, names, allowed in (
         ("run", [settings.run], experiment.runs),
         ("decoder", settings.decoders, experiment.decoders),

@@ -455,6 +455,18 @@ def test_speed_writes_a_row_for_each_contender(here: Path) -> None:
     assert [row.split(",")[3] for row in rows[1:]] == ["autoregressive", "eb", "hf_generate", "hf_prompt_lookup"]
 
 
+def test_speed_measures_any_checkpoint_on_any_prompts(here: Path, refuses: Callable[..., str]) -> None:
+    checkpoint = str(load_experiment("mini.yaml").run_folder("llama", "sbd") / "checkpoint")
+    Path("mine.jsonl").write_text('{"prompt": "Ann has 3 eggs.\\n", "solution": "3"}\n')
+    options = ("--checkpoint", checkpoint, "--decoder", "eb", "--batch-size", "1")
+    assert sbd("speed", *options, "--prompts", "mine.jsonl", "--output", "mine.csv") == 0
+    rows = [line.split(",")[:4] for line in Path("mine.csv").read_text().splitlines()[1:]]
+    assert rows[:2] == [[checkpoint, "", "1", "autoregressive"], [checkpoint, "", "1", "eb"]]
+    assert "give --output, and no --run" in refuses("speed", *options)
+    assert "either --model" in refuses("speed", *options, "--model", "llama")
+    assert "either --model" in refuses("speed", "--decoder", "eb")
+
+
 def test_speed_executes_passes_as_asked(here: Path, refuses: Callable[..., str]) -> None:
     options = ("--model", "llama", "--run", "sbd", "--decoder", "eb", "--batch-size", "1", "--problems", "2")
     assert "need a model on a GPU" in refuses("speed", *options, "--execution", "graphs")

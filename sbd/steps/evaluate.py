@@ -9,6 +9,7 @@ from sbd.config import Experiment, fingerprint
 from sbd.errors import UserError
 from sbd.fingerprints import code_fingerprint
 from sbd.records import Key, Record
+from sbd.steps.checkpoints import trained_checkpoint
 
 
 def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchmark: str) -> None:
@@ -16,9 +17,7 @@ def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchma
 
     A rerun goes on from the batches that an earlier one finished.
     """
-    checkpoint = experiment.run_folder(model, run_name) / "checkpoint"
-    if not (checkpoint / "config.json").is_file():
-        raise UserError(f"run {run_name!r} of {model!r} has no checkpoint at {checkpoint}; train it first")
+    checkpoint = trained_checkpoint(experiment, model, run_name)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     config = experiment.benchmarks[benchmark]
     job = (model, run_name, decoder, benchmark)

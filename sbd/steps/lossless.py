@@ -13,9 +13,9 @@ import sbd
 from sbd.config import Experiment
 from sbd.data import encode_prompt, read_problems
 from sbd.device import device_name
-from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
 from sbd.records import write_csv
+from sbd.steps.checkpoints import trained_checkpoint
 
 COLUMNS = (
     "model",
@@ -47,9 +47,7 @@ def run(
     """Decode the first ``count`` test problems of every benchmark; writes a row for each of them and each pair of
     batch sizes, of self-speculative and of autoregressive decoding.
     """
-    checkpoint = experiment.run_folder(model_name, run_name) / "checkpoint"
-    if not (checkpoint / "config.json").is_file():
-        raise UserError(f"run {run_name!r} of {model_name!r} has no checkpoint at {checkpoint}; train it first")
+    checkpoint = trained_checkpoint(experiment, model_name, run_name)
     model, tokenizer = sbd.load(checkpoint, dtype=dtype)
     speculative, end = make_decoder(experiment.decoders[decoder_name]), tokenizer.eos_token_id
     rows = []

@@ -11,6 +11,7 @@ from sbd.errors import UserError
 from sbd.masked_loss import by_slot_and_rate
 from sbd.records import write_csv
 from sbd.selection import MatpLoss
+from sbd.steps.checkpoints import trained_checkpoint
 
 
 def run(experiment: Experiment, model_name: str, run_name: str) -> None:
@@ -18,9 +19,7 @@ def run(experiment: Experiment, model_name: str, run_name: str) -> None:
     if not any(source.validation for source in experiment.data.sources.values()):
         raise UserError("no source has a validation split to measure a loss on; give one of them `validation: COUNT`")
     settings = experiment.figures.matp_loss or MatpLoss(runs=[run_name])
-    checkpoint = experiment.run_folder(model_name, run_name) / "checkpoint"
-    if not (checkpoint / "config.json").is_file():
-        raise UserError(f"run {run_name!r} of {model_name!r} has no checkpoint at {checkpoint}; train it first")
+    checkpoint = trained_checkpoint(experiment, model_name, run_name)
     model, tokenizer = modeling.load(checkpoint, dtype=torch.float32)
     rows = PackedRows(experiment.data_folder("validation", model_name))
     found = by_slot_and_rate(model, tokenizer, rows, settings.block_size, settings.draws, experiment.seed)

@@ -7,14 +7,13 @@ from sbd.config import Experiment, TracesConfig
 from sbd.data import encode_prompt, read_problems
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
+from sbd.steps.checkpoints import trained_checkpoint
 from sbd.trace import write_trace
 
 
 def run(experiment: Experiment, settings: TracesConfig) -> None:
     """Write ``traces/DECODER.html`` for every decoder of the experiment, or those that ``traces`` names."""
-    checkpoint = experiment.run_folder(settings.model, settings.run) / "checkpoint"
-    if not (checkpoint / "config.json").is_file():
-        raise UserError(f"run {settings.run!r} of {settings.model!r} has no checkpoint at {checkpoint}; train it first")
+    checkpoint = trained_checkpoint(experiment, settings.model, settings.run)
     benchmark = experiment.benchmark_of(settings)
     path = experiment.source_file(benchmark.source, "test")
     problems = read_problems(path, settings.problem + 1)

@@ -12,6 +12,7 @@ from sbd.config import Experiment
 from sbd.errors import UserError
 from sbd.evaluation.run import read_generations
 from sbd.records import GENERATIONS_NAME, Key, Record, write_csv
+from sbd.steps.checkpoints import trained_checkpoint
 from sbd.tuning import Trial, chosen, search
 
 
@@ -91,9 +92,7 @@ def run(
 
 
 def _load(experiment: Experiment, model: str, run_name: str) -> Any:
-    checkpoint = experiment.run_folder(model, run_name) / "checkpoint"
-    if not (checkpoint / "config.json").is_file():
-        raise UserError(f"run {run_name!r} of {model!r} has no checkpoint at {checkpoint}; train it first")
+    checkpoint = trained_checkpoint(experiment, model, run_name)
     return modeling.load(checkpoint)
 
 
