@@ -92,6 +92,7 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
         "losses.csv": "b",
         "tables/table1.md": "| the table |\n",
         "tables/losses.md": "| the losses |\n",
+        "tables/claims.csv": "claim,where,verdict\nfewer,a,reproduced\nfewer,b,reproduced\nno loss,a,trend only\n",
         "figures/pareto.png": "p",
     }
     # One evaluation of one training of the experiment, whose records and models may lie at another scale.
@@ -117,7 +118,7 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
     for name, text in files.items():
         Path("results/tiny", name).parent.mkdir(parents=True, exist_ok=True)
         Path("results/tiny", name).write_text(text)
-    Path("README.md").write_text(README)
+    Path("README.md").write_text(README + "<!-- verdicts of tiny: begin --><!-- verdicts of tiny: end -->\n")
     reference["main"](["tiny"])
     once = Path("README.md").read_text()
     assert (
@@ -131,7 +132,10 @@ def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.Monk
         "minutes, the generations of 1 evaluations 2." in once
     )
     assert Path("results/reference/tiny/figures/pareto.png").read_text() == "p"
-    assert once.split("## Real text")[1] == README.split("## Real text")[1]
+    verdicts = "| fewer | reproduced |\n| no loss | trend only |"
+    evidence = "Evidence: `results/reference/tiny/tables/claims.md`."
+    assert f"| --- | --- |\n{verdicts}\n\n{evidence}\n\n<!-- verdicts of tiny: end -->" in once
+    assert once.split("## Real text")[1].split("<!-- verdicts")[0] == README.split("## Real text")[1]
     reference["main"](["tiny"])
     assert Path("README.md").read_text() == once
     with pytest.raises(SystemExit, match="holds no finished run"):

@@ -1,12 +1,13 @@
 """Keep the small results of a run as those we stand behind, and show them in README.md.
 
 ``python -m workflow.reference tiny`` (or ``make reference``) copies tables, figures and CSV files of
-experiments/tiny.yaml to results/reference/tiny with what made them, and puts tables and figure between the markers of
-README.md.
+experiments/tiny.yaml to results/reference/tiny with what made them, and puts tables, figure and the verdicts on the
+paper's claims between the markers of README.md, where it has them.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -61,7 +62,7 @@ def read(file: Path) -> Any:
 
 
 def shown(text: str, scale: str, folder: Path) -> str:
-    """``text`` with the table and figure of ``scale`` between its markers; nothing is changed without markers."""
+    """``text`` with what it shows of ``scale`` between its markers; nothing is changed without markers."""
     table, losses = (
         (folder / f"tables/{name}.md").read_text(encoding="utf-8").strip() for name in ("table1", "losses")
     )
@@ -75,9 +76,26 @@ def shown(text: str, scale: str, folder: Path) -> str:
         f"{made['evaluations']} evaluations {made['generation_seconds'] / 60:.0f}."
     )
     figure = f"![Accuracy against tokens per forward pass]({(folder / 'figures/pareto.png').as_posix()})"
-    begin, end = f"<!-- results of {scale}: begin -->", f"<!-- results of {scale}: end -->"
-    replacement = f"{begin}\n\n{table}\n\n{figure}\n\n{losses}\n\n{source}\n\n{end}"
-    return re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: replacement, text, flags=re.S)
+    text = between_markers(text, f"results of {scale}", f"{table}\n\n{figure}\n\n{losses}\n\n{source}")
+    claims = folder / "tables/claims.csv"
+    return between_markers(text, f"verdicts of {scale}", verdicts(claims)) if claims.is_file() else text
+
+
+def verdicts(claims: Path) -> str:
+    """The claims of the paper with their verdicts, in short; the evidence is in the table itself."""
+    with open(claims, encoding="utf-8", newline="") as file:
+        found = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
+    rows = "".join(f"\n| {claim} | {verdict} |" for claim, verdict in found.items())
+    return (
+        f"| claim of the paper | verdict |\n| --- | --- |{rows}\n\nEvidence: `{claims.with_suffix('.md').as_posix()}`."
+    )
+
+
+def between_markers(text: str, name: str, replacement: str) -> str:
+    """``text`` with ``replacement`` between the markers of that name, if it has them."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    marked = f"{begin}\n\n{replacement}\n\n{end}"
+    return re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: marked, text, flags=re.S)
 
 
 def main(scales: list[str]) -> None:
