@@ -233,7 +233,9 @@ def _compared(ours: Problems, theirs: Problems, seed: int) -> dict[str, Any]:
 def read_generations(path: Path, remedy: str = "evaluate that job again") -> Problems:
     """The lines of a ``generations.jsonl`` by problem; ``remedy`` says how to make it again. Raises UserError."""
     try:
-        lines: Sequence[dict[str, Any]] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        # Not str.splitlines, which also splits at signs that a text may hold, such as U+2028.
+        with open(path, encoding="utf-8") as file:
+            lines: Sequence[dict[str, Any]] = [json.loads(line) for line in file]
         found = {str(line["id"]): line for line in lines}
         counted = ("correct", "tokens", "forward_passes")
         wrong = [(i, name) for i, line in found.items() for name in counted if not math.isfinite(float(line[name]))]

@@ -81,6 +81,13 @@ def test_a_damaged_line_is_refused_in_one_line_with_what_to_run(tmp_path: Path, 
         differences.read_generations(path, "run `x`")
 
 
+def test_a_text_may_hold_what_unicode_calls_a_line_break(tmp_path: Path) -> None:
+    line = {"id": "p", "text": "a\u2028b\x85c", "correct": 1, "tokens": 3, "forward_passes": 2}
+    path = tmp_path / "generations.jsonl"
+    path.write_text(json.dumps(line, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert differences.read_generations(path) == {"p": line}
+
+
 def plain(experiment: Experiment, **scores: tuple[list[int], list[int]]) -> None:
     """Generations of tiny_gsm: RUN__DECODER=(correct, forward passes) of each problem."""
     for name, (correct, passes) in scores.items():
