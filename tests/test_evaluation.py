@@ -450,6 +450,15 @@ def test_scores_are_recomputed_from_the_saved_texts(tokenizer, tmp_path: Path, m
         evaluation.rescore(out, task, data)
 
 
+def test_a_saved_text_may_hold_what_unicode_calls_a_line_break(tmp_path: Path) -> None:
+    path, lines = tmp_path / "generations.jsonl", [{"text": "a\u2028b\x85c"}, {"text": "d"}]
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    assert evaluation.read_generations(path) == lines
+    path.write_bytes(b"\xff\n")
+    with pytest.raises(UserError, match=r"generations\.jsonl is damaged .*; delete it and evaluate again"):
+        evaluation.read_generations(path)
+
+
 def test_texts_are_kept_when_scoring_fails_and_no_record_looks_finished(tokenizer, tmp_path, monkeypatch) -> None:
     problems = problems_of("tiny_code")
     texts = [problem["solution"] for problem in problems]

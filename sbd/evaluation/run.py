@@ -239,10 +239,12 @@ def rescore(output: str | Path, task: str | Path, data: str | Path) -> Record:
 def read_generations(path: str | Path) -> list[dict[str, Any]]:
     """The lines of a generations file; a missing or damaged one is a UserError."""
     try:
-        return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+        # Not str.splitlines, which also splits at signs that a text may hold, such as U+2028.
+        with open(path, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
     except FileNotFoundError:
         raise UserError(f"no generations at {path}; evaluate first") from None
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}); delete it and evaluate again") from None
 
 
