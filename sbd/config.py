@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -33,8 +34,17 @@ def _unlimited(value: Any) -> Any:
     return math.inf if value == "unlimited" else value
 
 
-Gamma = Annotated[float, BeforeValidator(_unlimited), Field(ge=0)]
+def _ascending(ends: tuple[int, int]) -> tuple[int, int]:
+    if ends[0] > ends[1]:
+        raise ValueError(f"the low end of {list(ends)} is above the high end")
+    return ends
+
+
+Gamma = Annotated[float, Field(ge=0, allow_inf_nan=True), BeforeValidator(_unlimited)]
 BlockSize = PositiveInt | tuple[PositiveInt, PositiveInt]
+BlockSizes = Annotated[tuple[PositiveInt, PositiveInt], AfterValidator(_ascending)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class TokenizerConfig(Strict):
@@ -111,6 +121,9 @@ class SourceConfig(Strict):
                 raise ValueError(f"{split} must be a {'count' if self.generator else 'path'} for such a source")
             if split not in needed and getattr(self, split) is not None:
                 raise ValueError(f"the format {self.format} has no {split} split; leave it out")
+        for split, given in (("train", self.train), ("validation", self.validation), ("test", self.test)):
+            if isinstance(given, int) and given < 0:
+                raise ValueError(f"{split} must be a count of 0 or more, not {given}")
         if (self.generator or self.streamed) and not isinstance(self.validation, int):
             raise ValueError(f"validation must be a count for a {'generated' if self.generator else 'streamed'} source")
         if self.format == "benchmark" and self.validation:
@@ -151,6 +164,10 @@ class DataConfig(Strict):
     @model_validator(mode="after")
     def _streams_mix(self) -> DataConfig:
         trained = {name: source for name, source in self.sources.items() if source.train}
+        if not trained:
+            raise ValueError("sources: none has anything to train on; give one of them a `train`")
+        if taken := {"train", "validation", "revisions"} & self.sources.keys():
+            raise ValueError(f"sources.{min(taken)}: the folder of that name is for other files; choose another name")
         if not self.streamed:
             return self
         if copied := sorted(name for name, source in trained.items() if not source.streamed):
@@ -177,7 +194,35 @@ class ModelConfig(Strict):
     def _one_of_both(self) -> ModelConfig:
         if (self.architecture is None) == (self.path is None):
             raise ValueError("give architecture and shape (from scratch) or path (pretrained), not both and not none")
+        if self.architecture is not None:
+            self._check_shape()
         return self
+
+    def _check_shape(self) -> None:
+        """What Hugging Face would ignore (a key that it does not know) or fail on when the model is made."""
+        if unknown := sorted(self.shape.keys() - SHAPE_KEYS):
+            raise ValueError(f"shape: unknown key {unknown[0]!r}; allowed are {', '.join(sorted(SHAPE_KEYS))}")
+        for name in _SIZES:
+            size = self.shape.get(name, 1)
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise ValueError(f"shape: {name} must be a whole number of 1 or more, not {size!r}")
+        for name, part in (("num_attention_heads", "num_key_value_heads"), ("hidden_size", "num_attention_heads")):
+            whole, parts = self.shape.get(name), self.shape.get(part)
+            needed = name != "hidden_size" or self.architecture == "llama"
+            if needed and whole and parts and whole % parts:
+                raise ValueError(f"shape: {name} {whole} is not a multiple of {part} {parts}")
+
+
+_SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("head_dim", "max_position_embeddings"),
+)
+SHAPE_KEYS = {
+    *_SIZES,
+    *("tie_word_embeddings", "initializer_range", "hidden_act", "rms_norm_eps", "rope_parameters"),
+    *("attention_bias", "attention_dropout"),
+}
+"""What a shape may say: the keys that the configurations of all architectures have in common."""
 
 
 class RunConfig(Strict):
@@ -199,19 +244,19 @@ class RunConfig(Strict):
     learning_rate: PositiveFloat
     warmup_steps: int = Field(ge=1)
     min_lr_ratio: float = Field(0.1, ge=0, le=1)
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     weight_decay: float = Field(0.1, ge=0)
     max_grad_norm: PositiveFloat = 1.0
     ntp_weight: float = Field(1.0, ge=0)
     block_weight: float = Field(1.0, ge=0)
     normalization: Literal["tokens", "terms"] = "tokens"
-    block_size: tuple[PositiveInt, PositiveInt] = (2, 16)
+    block_size: BlockSizes = (2, 16)
     mask_rate: Literal["sequence", "block"] = "sequence"
     prompt_loss: bool = False
     sdlm_repeats: PositiveFloat = 1.0
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    seed: int = Field(0, ge=0)
-    data_seed: int = Field(0, ge=0, description="order of the data; equal for runs that are compared")
+    seed: Seed = 0
+    data_seed: Seed = Field(0, description="order of the data; equal for runs that are compared")
     checkpoint_every: PositiveInt = 500
     log_every: PositiveInt = 10
     spike_factor: float | None = Field(None, gt=1)
@@ -227,6 +272,8 @@ class RunConfig(Strict):
     def _ranks_share_the_batch(self) -> RunConfig:
         if self.gpus and self.batch_rows % self.gpus:
             raise ValueError(f"batch_rows {self.batch_rows} is not a multiple of gpus {self.gpus}; change one of them")
+        if not self.ntp_weight and (self.objective == "ntp" or not self.block_weight):
+            raise ValueError("every loss has weight 0, so there is nothing to train; raise ntp_weight or block_weight")
         if self.attention == "flash_attention_2" and (self.objective != "ntp" or self.micro_rows not in (1, "auto")):
             raise ValueError(
                 "flash_attention_2 knows causal rows only: it needs objective ntp and micro_rows 1 or auto"
@@ -307,6 +354,12 @@ class DecoderConfig(Strict):
         missing = [name for name in needs if getattr(self, name) is None]
         if missing:
             raise ValueError(f"the decoder kind {self.kind} needs {' and '.join(missing)}")
+        if isinstance(self.block_size, tuple):
+            if self.kind != "set_block":
+                raise ValueError(f"the decoder kind {self.kind} takes one block_size, not {list(self.block_size)}")
+            _ascending(self.block_size)
+        elif self.block_size is not None and (self.branches or 0) > self.block_size:
+            raise ValueError(f"branches {self.branches} is above block_size {self.block_size}")
         if self.per_benchmark and self.sampler is None:
             raise ValueError("per_benchmark replaces sampler, and there is none")
         return self
@@ -393,7 +446,7 @@ class Experiment(Strict):
 
     scale: Name
     shares: Name | None = None
-    seed: int = Field(0, ge=0)
+    seed: Seed = 0
     tokenizer: TokenizerConfig
     data: DataConfig
     hardware: HardwareConfig = HardwareConfig()
@@ -429,7 +482,7 @@ class Experiment(Strict):
                 )
         for name, benchmark in self.benchmarks.items():
             _known(benchmark.source, self.data.sources, f"benchmarks.{name}.source")
-            if self.data.sources[benchmark.source].test is None:
+            if not self.data.sources[benchmark.source].test:
                 raise ValueError(f"benchmarks.{name}.source: {benchmark.source!r} has no test split")
             if benchmark.prompt == "chat":
                 for model in self.models:

@@ -45,6 +45,26 @@ def load_experiment(path: str | Path) -> Experiment:
     return experiment
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML whose keys are texts, each once in its mapping: of two equal keys YAML would silently take the second."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """A mapping as it stands in the file, before what it merges is filled in."""
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key.tag != "tag:yaml.org,2002:str":
+                raise yaml.MarkedYAMLError(
+                    problem="a key that is no text; put it in quotes", problem_mark=key.start_mark
+                )
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} a second time", problem_mark=key.start_mark)
+            seen.add(key.value)
+        return node
+
+
 def _resolved(entries: dict[str, Any], name: str, where: str, below: tuple[str, ...] = ()) -> Any:
     """An entry with what it is ``like`` (or ``repeats``) filled in; labels are not taken over."""
     entry = entries[name]
@@ -52,7 +72,7 @@ def _resolved(entries: dict[str, Any], name: str, where: str, below: tuple[str, 
     if key is None:
         return entry
     other = entry[key]
-    if other not in entries:
+    if not isinstance(other, str) or other not in entries:
         raise UserError(f"{where}.{name}.{key}: unknown name {other!r}; known are {', '.join(sorted(entries))}")
     if other in (name, *below):
         raise UserError(f"{where}.{name}.{key}: the entries form a circle through {other!r}")
@@ -86,16 +106,21 @@ def _read_yaml(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in below:
         raise UserError(f"{path}: `extends` leads back to the file itself; remove it")
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError:
         near = ", ".join(sorted(str(p) for p in path.parent.glob("*.yaml"))) or "none"
         raise UserError(f"no such experiment file: {path}; experiment files there: {near}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UserError(f"{path} cannot be read as an experiment file ({reason})") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(raw, dict):
         raise UserError(f"{path}: an experiment file is a mapping of keys; this one is not")
     raw.pop("x-defaults", None)
     parent = raw.pop("extends", None)
+    if parent and not isinstance(parent, str):
+        raise UserError(f"{path}: extends: give the name of one file, not {parent!r}")
     return _overlay(_read_yaml(path.parent / parent, (*below, path.resolve())), raw) if parent else raw
 
 

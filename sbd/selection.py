@@ -20,9 +20,9 @@ Text = Annotated[str, BeforeValidator(str)]
 
 
 class Strict(BaseModel):
-    """Unknown keys are mistakes."""
+    """Unknown keys are mistakes; NaN and infinity are no numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Arm(Strict):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sbd.config import Experiment, fingerprint
+from sbd.config import SHAPE_KEYS, Experiment, fingerprint
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 
@@ -88,6 +88,29 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"data": {"sources": {"x": {"format": "conversations"}}}}, "train must be a path for such a source"),
         ({"data": {"sources": {"tiny_gsm": {"weight": 1}}}}, "weight and rows are of streamed formats"),
         ({"data": {"sources": {"tiny_gsm": {"expected": 1}}}}, "dates and expected are of the format benchmark"),
+        ({"data": {"sources": {"tiny_gsm": {"validation": -2}}}}, "validation must be a count of 0 or more, not -2"),
+        ({"data": {"sources": {"tiny_gsm": {"test": 0}}}}, "benchmarks.tiny_gsm.source: 'tiny_gsm' has no test split"),
+        ({"data": {"sources": {"tiny_gsm": {"train": 0}, "tiny_code": {"train": 0}}}}, "none has anything to train on"),
+        (
+            {"data": {"sources": {"train": {"generator": "x", "train": 1, "test": 1}}}},
+            "sources.train: the folder of that",
+        ),
+        ({"runs": {"sbd": {"learning_rate": math.inf}}}, "runs.sbd.learning_rate: Input should be a finite number"),
+        ({"runs": {"sbd": {"betas": [0.9, 1]}}}, "runs.sbd.betas.1: Input should be less than 1"),
+        ({"runs": {"sbd": {"block_size": [16, 2]}}}, "runs.sbd.block_size: the low end of [16, 2] is above the high"),
+        ({"runs": {"sbd": {"ntp_weight": 0, "block_weight": 0}}}, "runs.sbd: every loss has weight 0"),
+        ({"runs": {"ntp": {"ntp_weight": 0}}}, "runs.ntp: every loss has weight 0"),
+        ({"decoders": {"gamma_0": {"block_size": [16, 2]}}}, "decoders.gamma_0: the low end of [16, 2] is above"),
+        ({"decoders": {"self_speculative": {"block_size": [2, 4]}}}, "takes one block_size, not [2, 4]"),
+        ({"decoders": {"self_speculative": {"branches": 17}}}, "branches 17 is above block_size 16"),
+        ({"models": {"llama-tiny": {"shape": {"hiden_size": 64}}}}, "shape: unknown key 'hiden_size'; allowed are"),
+        ({"models": {"llama-tiny": {"shape": {"hidden_size": 0}}}}, "hidden_size must be a whole number of 1 or more"),
+        (
+            {"models": {"llama-tiny": {"shape": {"num_key_value_heads": 3}}}},
+            "num_attention_heads 4 is not a multiple of",
+        ),
+        ({"seed": 2**63}, "seed: Input should be less than"),
+        ({"runs": {"x": {"like": ["sbd"]}}}, "runs.x.like: unknown name ['sbd']"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
@@ -103,12 +126,30 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, keys: dict[str, Any],
         ("a: [1", "not YAML"),
         ("- 1", "is a mapping of keys"),
         ("extends: changed.yaml", "leads back to the file itself"),
+        ("extends: [a.yaml]", r"extends: give the name of one file, not \['a.yaml'\]"),
+        ("runs:\n  a: {steps: 1}\n  a: {steps: 2}", "the key 'a' a second time in .*, line 3, column 3"),
+        ("runs: {1: {steps: 1}}", "a key that is no text; put it in quotes in .*, line 1, column 8"),
+        ("on: 1", "a key that is no text"),
+        ("extends: .", r"cannot be read as an experiment file \(Is a directory\)"),
     ],
 )
 def test_a_file_that_is_no_experiment(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "changed.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message):
         load_experiment(tmp_path / "changed.yaml")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "changed.yaml").write_bytes(b"scale: \xff\n")
+    with pytest.raises(UserError, match=r"changed.yaml cannot be read as an experiment file \(it is not UTF-8\)"):
+        load_experiment(tmp_path / "changed.yaml")
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
+def test_a_shape_names_what_every_architecture_knows(name: str) -> None:
+    from sbd.modeling import ARCHITECTURES
+
+    assert ARCHITECTURES[name][0]().to_dict().keys() >= SHAPE_KEYS
 
 
 def test_a_missing_file_names_its_neighbours() -> None:
