@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from sbd.errors import UserError
+from sbd.errors import UserError, of_the_place
 
 Section = TypeVar("Section")
 
@@ -29,11 +29,14 @@ def parser(description: str | None, experiment: bool = True, **inputs: str) -> a
 
 
 def run(main: Callable[[], list[Path]]) -> None:
-    """Call ``main`` and print the files that it wrote; a UserError becomes one line and status 2."""
+    """Call ``main`` and print the files that it wrote; a mistake of the user becomes one line and status 2."""
     try:
         paths = main()
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (UserError, OSError) as error:
+        said = of_the_place(error) if isinstance(error, OSError) else error
+        if said is None:
+            raise
+        print(f"error: {said}", file=sys.stderr)
         raise SystemExit(2) from None
     for path in paths:
         print(path)

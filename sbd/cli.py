@@ -7,7 +7,6 @@ one line on the error stream and exit status 2.
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sbd.config import Experiment, SpeedConfig
-from sbd.errors import UserError
+from sbd.errors import UserError, of_the_place
 from sbd.experiment_files import experiment_file, load_experiment
 from sbd.interruption import STOPPED, Stopped, StopRequest
 
@@ -43,9 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         status, message = 2, f"error: {' '.join(str(error).split())}"
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if (said := of_the_place(error)) is None:
             raise
-        status, message = 2, f"error: no space left for {error.filename or 'a file'}; make room and run it again"
+        status, message = 2, f"error: {said}"
     except Stopped as stopped:
         status, message = STOPPED, f"{stopped}; the same command goes on from there"
     except KeyboardInterrupt:
@@ -97,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--adopt",
         action="store_true",
-        default=bool(os.environ.get("SBD_ADOPT")),
+        default=os.environ.get("SBD_ADOPT", "").lower() in ("1", "true", "yes"),  # as `adopt` of the workflow
         help="go on from a saved state of other settings too, and past what stopped it (or SBD_ADOPT=1)",
     )
     for added in (evaluate, score):
@@ -436,15 +435,14 @@ def _speed_settings(experiment: Experiment, options: argparse.Namespace) -> Spee
         said["run"] = next(iter(experiment.runs))  # the checkpoint stands in its place
     if missing := [flag for flag, key in (("--run", "run"), ("--decoder", "decoders")) if key not in said]:
         raise UserError(f"{options.experiment} has no key `speed`; say what to measure with {' and '.join(missing)}")
-    settings = SpeedConfig(**said)
     for kind, names, allowed in (
-        ("run", [settings.run], experiment.runs),
-        ("decoder", settings.decoders, experiment.decoders),
+        ("run", [said["run"]], experiment.runs),
+        ("decoder", said["decoders"], experiment.decoders),
     ):
         for name in names:
             if name not in allowed:
                 raise UserError(f"unknown {kind} {name!r}; {options.experiment} has {', '.join(allowed)}")
-    return settings
+    return SpeedConfig(**said)
 
 
 def _lossless(experiment: Experiment, options: argparse.Namespace) -> None:

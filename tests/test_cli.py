@@ -257,8 +257,9 @@ def test_the_environment_adopts_as_the_option_does(monkeypatch) -> None:
     line = ["train", "--model", "m", "--run", "r"]
     assert not _parser().parse_args(line).adopt
     assert _parser().parse_args([*line, "--adopt"]).adopt
-    monkeypatch.setenv("SBD_ADOPT", "1")
-    assert _parser().parse_args(line).adopt
+    for value, adopts in (("1", True), ("True", True), ("0", False), ("false", False), ("no", False), ("", False)):
+        monkeypatch.setenv("SBD_ADOPT", value)
+        assert _parser().parse_args(line).adopt == adopts, value
 
 
 def test_a_missing_experiment(capfd: pytest.CaptureFixture[str]) -> None:
@@ -571,6 +572,27 @@ def test_a_full_disk_is_one_line(monkeypatch, capsys) -> None:
     assert main(["collect"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line == "sbd collect: error: no space left for results/tiny/records.csv; make room and run it again"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            PermissionError(13, "Permission denied", "results/x"),
+            "results/x: Permission denied; allow it or name another",
+        ),
+        (IsADirectoryError(21, "Is a directory", "out.csv"), "out.csv: Is a directory; allow it or name another"),
+        (OSError(27, "File too large"), "no space left for a file; make room"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(monkeypatch, capsys, error: OSError, line: str) -> None:
+    def refuse(experiment):
+        raise error
+
+    monkeypatch.setattr("sbd.steps.collect.run", refuse)
+    assert main(["collect"]) == 2
+    [found] = capsys.readouterr().err.splitlines()
+    assert found.startswith(f"sbd collect: error: {line}")
 
 
 def test_names_that_the_command_line_knows_without_torch_are_those_of_the_library() -> None:

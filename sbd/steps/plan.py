@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from sbd.config import Experiment, HardwareConfig
 from sbd.errors import UserError
 from sbd.planning import (
@@ -32,7 +34,12 @@ def run(experiment: Experiment, **changed: Any) -> None:
     stated = experiment.hardware.model_dump()
     if changed.get("gpu", stated["gpu"]) != stated["gpu"]:
         del stated["memory_gib"]  # of another kind of GPU
-    hardware = HardwareConfig.model_validate({**stated, **changed})
+    try:
+        hardware = HardwareConfig.model_validate({**stated, **changed})
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = str(first["loc"][0]).replace("_", "-")
+        raise UserError(f"--{option}: {first['msg']} (got {first['input']})") from None
     planned = list(jobs(experiment, hardware))
     left_out = unplanned(experiment)
     if not planned:

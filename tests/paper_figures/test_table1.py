@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from synthetic import TINY, records, tiny
 
-from paper_figures import inputs, table1, tables
+from paper_figures import command, inputs, table1, tables
 from paper_figures.labels import GAMMA, TIMES, sampling_label
 from sbd.config import Arm, Experiment
 from sbd.errors import UserError
@@ -104,6 +104,16 @@ def test_a_mistake_is_one_line_and_status_2(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == [
         f"error: no such file: nowhere.csv; run `python -m sbd collect --experiment {TINY}`"
     ]
+
+
+def test_a_full_disk_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    def full() -> list[Path]:
+        raise OSError(28, "No space left on device", "table1.csv")
+
+    with pytest.raises(SystemExit) as end:
+        command.run(full)
+    assert end.value.code == 2
+    assert capsys.readouterr().err == "error: no space left for table1.csv; make room and run it again\n"
 
 
 def test_tex_escapes_what_it_must() -> None:
