@@ -55,7 +55,7 @@ def held_out_losses(experiment: Experiment, model: str, run: str) -> dict[str, A
     except FileNotFoundError:
         raise UserError(f"no training summary at {path}; {remedy} to make it") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error!r}); delete it and {remedy}") from None
+        raise UserError(f"{path} is damaged ({type(error).__name__}: {error}); delete it and {remedy}") from None
     return {**dict.fromkeys(columns.LOSSES), **found}
 
 
@@ -70,7 +70,7 @@ def training_losses(experiment: Experiment, model: str, run: str) -> list[dict[s
     except FileNotFoundError:
         raise UserError(f"no training losses at {path}; {remedy}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a file of training losses ({error!r}); {remedy}") from None
+        raise UserError(f"{path} is not a file of training losses ({type(error).__name__}: {error}); {remedy}") from None
     if not rows:
         raise UserError(f"{path} is empty; {remedy}")
     return rows
@@ -91,7 +91,7 @@ def masked_losses(experiment: Experiment) -> Iterator[dict[str, Any]]:
         except FileNotFoundError:
             raise UserError(f"no such file: {path}; {remedy}") from None
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is damaged ({error!r}); {remedy}") from None
+            raise UserError(f"{path} is damaged ({type(error).__name__}: {error}); {remedy}") from None
         if not rows:
             raise UserError(f"{path} has no lines; {remedy}")
         yield from rows
