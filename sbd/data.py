@@ -32,17 +32,19 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, 
             f"no such data file: {path}; check the path in the experiment file or run the rule that makes it"
         )
     problems = []
-    with open(path, encoding="utf-8") as lines:
+    with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if limit is not None and len(problems) == limit:
                 break
             try:
-                problem = json.loads(line)
-            except json.JSONDecodeError as error:
+                problem = json.loads(line.decode("utf-8"))
+            except ValueError as error:  # of JSON or of UTF-8
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else error
                 raise UserError(
-                    f"{path}, line {number}: not JSON ({error.msg}); is the file cut off? make or copy it again"
+                    f"{path}, line {number}: not JSON ({reason}); is the file cut off? make or copy it again"
                 ) from None
-            missing = [key for key in ("prompt", "solution") if not isinstance(problem, dict) or not problem.get(key)]
+            texts = problem if isinstance(problem, dict) else {}
+            missing = [key for key in ("prompt", "solution") if not isinstance(texts.get(key), str) or not texts[key]]
             if missing:
                 raise UserError(
                     f"{path}, line {number}: {' and '.join(missing)} missing or empty; each problem needs a text there"
@@ -210,10 +212,10 @@ class PackedRows:
         folder = Path(folder)
         if not (folder / "manifest.json").is_file():
             raise UserError(f"{folder} is no prepared data (no manifest.json); run `python -m sbd prepare` first")
-        self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder / "tokenizer")
         self._order: np.ndarray | None = None
         try:
+            self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder / "tokenizer")
             if self.manifest.get("streamed"):
                 files = [str(path) for name in self.manifest["sources"] for path in shard_files(folder, name)]
                 rows = concatenate_datasets([Dataset.from_file(path) for path in files])

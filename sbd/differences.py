@@ -242,7 +242,9 @@ def read_generations(path: Path, remedy: str = "evaluate that job again") -> Pro
     except FileNotFoundError:
         raise UserError(f"no such file: {path}; {remedy}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not a file of generations ({type(error).__name__}: {error}); delete it and {remedy}") from None
+        raise UserError(
+            f"{path}: not a file of generations ({type(error).__name__}: {error}); delete it and {remedy}"
+        ) from None
     if len(found) != len(lines) or not found:
         raise UserError(f"{path}: {len(lines)} lines of {len(found)} problems; delete it and {remedy}")
     if wrong:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -82,10 +83,14 @@ def load(
     path = str(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype or "auto", attn_implementation="sdpa")
-    except (OSError, ValueError) as error:
+        model, found = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype or "auto", attn_implementation="sdpa", output_loading_info=True
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # the last two of weights
         first_line = str(error).strip().splitlines()[0]
         raise UserError(f"cannot open a model at {path}: {first_line}") from error
+    if missing := sorted(found["missing_keys"]):
+        raise UserError(f"the model at {path} lacks weights ({missing[0]} and {len(missing) - 1} more); copy it again")
     attach_mask_token(model, tokenizer)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"

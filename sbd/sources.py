@@ -116,16 +116,18 @@ def find_files(path: Path) -> list[Path]:
 
 
 def _json_rows(path: Path, skip: int) -> Iterator[tuple[int, Any]]:
-    with open(path, encoding="utf-8") as lines:
+    with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if number <= skip:
                 continue
             try:
-                yield number, json.loads(line)
-            except json.JSONDecodeError as error:
+                row = json.loads(line.decode("utf-8"))
+            except ValueError as error:  # of JSON or of UTF-8
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else error
                 raise UserError(
-                    f"{path}, line {number}: not JSON ({error.msg}); is the file cut off? copy it again"
+                    f"{path}, line {number}: not JSON ({reason}); is the file cut off? copy it again"
                 ) from None
+            yield number, row
 
 
 def _parquet_rows(path: Path, skip: int) -> Iterator[tuple[int, Any]]:

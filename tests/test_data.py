@@ -101,14 +101,31 @@ def test_bad_files_are_named(tokenizer, tmp_path: Path) -> None:
         "cut.jsonl": (json.dumps(PROBLEMS[0]) + "\n" + json.dumps(PROBLEMS[1])[:30], "line 2: not JSON"),
         "other.jsonl": ('{"question": "x", "solution": "y"}\n', "line 1: prompt missing"),
         "list.jsonl": ("[1]\n", "line 1"),
+        "number.jsonl": (
+            '{"prompt": 5, "solution": "y"}\n',
+            "line 1: prompt missing or empty; each problem needs a text",
+        ),
     }
     for name, (text, message) in cases.items():
         if text is not None:
             (tmp_path / name).write_text(text)
         with pytest.raises(UserError, match=message):
             data.read_problems(tmp_path / name)
+    (tmp_path / "latin.jsonl").write_bytes(json.dumps(PROBLEMS[0]).encode() + b'\n{"prompt": "\xe9"}\n')
+    with pytest.raises(UserError, match=r"line 2: not JSON .*can't decode byte 0xe9"):
+        data.read_problems(tmp_path / "latin.jsonl")
     with pytest.raises(UserError, match="manifest"):
         data.PackedRows(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tokenizer/tokenizer.json"])
+def test_prepared_data_that_is_cut_off_is_named(tokenizer, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "packed"
+    data.prepare([write(tmp_path / "train.jsonl", PROBLEMS)], folder, tokenizer, 96, seed=0)
+    whole = (folder / name).read_bytes()
+    (folder / name).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"packed is damaged .*; prepare it again"):
+        data.PackedRows(folder)
 
 
 def test_row_order_is_one_permutation_per_epoch_and_a_function_of_the_step() -> None:

@@ -128,6 +128,9 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
     cut.write_text(cut.read_text()[:-5])
     with pytest.raises(UserError, match=r"cut.jsonl, line 3: not JSON"):
         list(open_rows("cut.jsonl", tmp_path).read())
+    cut.write_bytes(b'{"a": "\xe9"}\n')
+    with pytest.raises(UserError, match=r"cut.jsonl, line 1: not JSON \(.*can't decode byte 0xe9"):
+        list(open_rows("cut.jsonl", tmp_path).read())
     broken = table(tmp_path / "broken.parquet", ROWS)
     broken.write_bytes(broken.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"broken.parquet: not readable as Parquet"):

@@ -426,3 +426,22 @@ def test_an_unknown_architecture_and_a_folder_without_model_are_named(tokenizer,
         modeling.create("gpt", {}, tokenizer, 0)
     with pytest.raises(UserError, match="cannot open a model"):
         modeling.load(tmp_path / "nothing")
+
+
+def test_a_checkpoint_that_is_cut_off_or_of_another_shape_is_named(tokenizer, tmp_path: Path) -> None:
+    """Of what is missing in the weights, transformers would make random numbers."""
+    random_model("llama", tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
+    modeling.load(tmp_path)
+    said, whole = json.loads(config.read_text()), weights.read_bytes()
+    config.write_text(json.dumps({**said, "num_hidden_layers": said["num_hidden_layers"] + 1}))
+    with pytest.raises(UserError, match=r"lacks weights \(model.layers.*\); copy it again"):
+        modeling.load(tmp_path)
+    config.write_text(json.dumps({**said, "vocab_size": said["vocab_size"] + 1}))
+    with pytest.raises(UserError, match="cannot open a model"):
+        modeling.load(tmp_path)
+    config.write_text(json.dumps(said))
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"cannot open a model at .*header"):
+        modeling.load(tmp_path)

@@ -70,7 +70,9 @@ def training_losses(experiment: Experiment, model: str, run: str) -> list[dict[s
     except FileNotFoundError:
         raise UserError(f"no training losses at {path}; {remedy}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a file of training losses ({type(error).__name__}: {error}); {remedy}") from None
+        raise UserError(
+            f"{path} is not a file of training losses ({type(error).__name__}: {error}); {remedy}"
+        ) from None
     if not rows:
         raise UserError(f"{path} is empty; {remedy}")
     return rows

@@ -84,7 +84,7 @@ def test_a_damaged_line_is_refused_in_one_line_with_what_to_run(tmp_path: Path, 
 def test_of_bytes_that_are_no_text_the_place_is_named_and_not_the_file_shown(tmp_path: Path) -> None:
     path = tmp_path / "generations.jsonl"
     path.write_bytes(b"\xff" * 1000)
-    with pytest.raises(UserError, match="not a file of generations .* in position 0: invalid start byte") as refused:
+    with pytest.raises(UserError, match=r"not a file of generations .* in position 0: invalid start byte") as refused:
         differences.read_generations(path)
     assert len(str(refused.value)) < 300 + len(str(path))
 
