@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from accelerate.utils import gather_object
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
@@ -89,7 +90,7 @@ class States:
             return
         try:
             self._pending.result()
-        except Exception as error:
+        except (Exception, CheckpointException) as error:  # torch makes the latter no Exception
             causes = getattr(error, "failures", None)  # of a distributed save: by rank
             reason = next(iter(causes.values()))[0] if causes else error
             raise UserError(

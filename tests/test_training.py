@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import resource
 import shutil
 import signal
 import time
@@ -292,6 +293,19 @@ def test_a_full_disk_is_one_line_that_names_what_was_lost(rows, tokenizer, tmp_p
         run(rows, tokenizer, tmp_path)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_state_over_the_limit_of_file_sizes_is_one_line(rows, tokenizer, tmp_path) -> None:
+    """As on a full disk, torch itself fails here, in the middle of a file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
+    try:
+        with pytest.raises(UserError, match=r"state of step 5 could not be written .*make room") as error:
+            run(rows, tokenizer, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "\n" not in str(error.value)
+    assert state_steps(tmp_path / "state") == []
 
 
 def test_a_disk_that_is_full_at_the_end_is_one_line_and_the_state_is_kept(
