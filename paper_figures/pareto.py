@@ -67,8 +67,11 @@ def arms(experiment: Experiment) -> list[Arm]:
 
 
 def curve_looks(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """The look of each ``model/curve``."""
-    return style.looks(f"{model}/{name}" for name in experiment.pareto.curves for model in experiment.models)
+    """The look of each ``model/curve``: a colour for each model; for each curve, where there is one model alone."""
+    models, curves = experiment.models, experiment.pareto.curves
+    if len(models) == 1:
+        return style.looks(f"{model}/{name}" for name in curves for model in models)
+    return style.crossed(models, curves)
 
 
 def panel(axes: Axes, experiment: Experiment, rows: pd.DataFrame, looks: dict[str, dict[str, Any]]) -> Marks:

@@ -51,6 +51,19 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def crossed(colours: Iterable[str], shapes: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """A look for each ``colour/shape``: one colour name, one colour; one shape name, one marker and dash."""
+    cycle = list(matplotlib.rcParams["axes.prop_cycle"])
+    first, second = list(dict.fromkeys(colours)), list(dict.fromkeys(shapes))
+    if max(len(first), len(second)) > len(cycle):
+        raise UserError(f"{len(first)} x {len(second)} curves cannot be told apart; show fewer of them")
+    return {
+        f"{one}/{other}": {**form, "color": colour["color"]}
+        for one, colour in zip(first, cycle, strict=False)
+        for other, form in zip(second, cycle, strict=False)
+    }
+
+
 def note(figure: Figure, text: str, warning: str | None = None) -> None:
     """A line below the figure: scale, counts, what the bars mean; and, in bold, what is missing from it."""
     # A character of this size is about a twentieth of an inch wide.

@@ -257,6 +257,9 @@ def _train(experiment: Experiment, options: argparse.Namespace) -> int | None:
     _known(options, "run", experiment.runs)
     from sbd import launch
 
+    finished = experiment.run_folder(options.model, options.run) / "checkpoint" / "training.json"
+    if finished.is_file():
+        raise UserError(f"{options.model} {options.run} is trained already; to train it again, delete {finished} first")
     status, gpus = 0, experiment.runs[options.run].gpus
     try:
         if ranks := launch.missing_ranks(gpus, f"run {options.run}"):

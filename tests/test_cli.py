@@ -308,9 +308,9 @@ def test_steps_out_of_order(refuses: Callable[..., str]) -> None:
     experiment = load_experiment("mini.yaml")
     parent = experiment.run_folder("llama", "base") / "checkpoint"
     parent.rename(parent.with_name("away"))
-    assert f"the parent run has no finished checkpoint at {parent}; train it first" in refuses(*TRAIN, "sbd")
     checkpoint = experiment.run_folder("llama", "sbd") / "checkpoint"
     checkpoint.rename(checkpoint.with_name("away"))
+    assert f"the parent run has no finished checkpoint at {parent}; train it first" in refuses(*TRAIN, "sbd")
     assert "has no checkpoint at" in refuses(*EVALUATE, "words")
     Path("results/mini/data/train/manifest.json").unlink()
     assert "is no prepared data (no manifest.json); run `python -m sbd prepare`" in refuses(*TRAIN, "base")
@@ -319,7 +319,15 @@ def test_steps_out_of_order(refuses: Callable[..., str]) -> None:
 def test_another_tokenizer_than_the_parent(refuses: Callable[..., str]) -> None:
     write(tokenizer={"vocab_size": 380})
     assert sbd("prepare") == 0
+    (load_experiment("mini.yaml").run_folder("llama", "sbd") / "checkpoint/training.json").unlink()
     assert "was trained with another tokenizer than the prepared data" in refuses(*TRAIN, "sbd")
+
+
+def test_a_finished_run_is_not_begun_anew(refuses: Callable[..., str]) -> None:
+    folder = load_experiment("mini.yaml").run_folder("llama", "sbd")
+    before = (folder / "metrics.jsonl").read_bytes()
+    assert "llama sbd is trained already; to train it again, delete results/mini/models/" in refuses(*TRAIN, "sbd")
+    assert (folder / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_loss_that_is_no_number(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

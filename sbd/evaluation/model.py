@@ -70,7 +70,8 @@ class SBDLM(TemplateLM):
 
     pretrained: a loaded model (then give the tokenizer) or the path of a checkpoint. decoder: a decoder of sbd, or a
     mapping as in an experiment file; autoregressive by default. generate: the function that decodes, for tests.
-    thinking: what chat templates are told. partial: where finished batches are kept, and found again.
+    thinking: what chat templates are told. partial: where finished batches are kept, and found again. label: what the
+    progress is called.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class SBDLM(TemplateLM):
         max_batch_size: int | None = None,
         thinking: bool = False,
         partial: Partial | None = None,
+        label: str = "generate",
     ):
         super().__init__()
         if isinstance(pretrained, (str, Path)):
@@ -103,6 +105,7 @@ class SBDLM(TemplateLM):
         self.seed = seed
         self.thinking = thinking
         self.partial = partial
+        self.label = label
         self.statistics: list[dict[str, Any]] = []
         self._generate = generate or sbd.generate
         self._device = self.model.device
@@ -165,7 +168,7 @@ class SBDLM(TemplateLM):
         order = sorted(range(len(requests)), key=lambda i: -len(requests[i][1]) - len(requests[i][2]))
         results: list[tuple[float, bool]] = [(0.0, True)] * len(requests)
         batches = range(0, len(order), self.batch_size)
-        bar = progress(len(batches), "log-likelihood", unit="batch", disable=kwargs.get("disable_tqdm", False))
+        bar = progress(len(batches), self.label, unit="batch", disable=kwargs.get("disable_tqdm", False))
         for start in batches:
             rows = order[start : start + self.batch_size]
             texts = [requests[row][1] + requests[row][2] for row in rows]
@@ -221,7 +224,7 @@ class SBDLM(TemplateLM):
             groups.setdefault(setting, []).append(index)
         for index, statistic in (self.partial.begin(texts) if self.partial else {}).items():
             self.statistics[index] = statistic
-        bar = progress(len(requests), "generate", unit="problem", disable=disable_tqdm)
+        bar = progress(len(requests), self.label, unit="problem", disable=disable_tqdm)
         with bar:
             for setting, members in groups.items():
                 members.sort(key=lambda i: (-len(prompts[i]), i))

@@ -160,6 +160,7 @@ def _answer(
         dtype=given.dtype,
         seed=key.seed,
         thinking=given.thinking,
+        label=f"{key.model} {key.run} {key.decoder} {key.benchmark}",
     )
     chat = given.prompt == "chat"
     if chat and not lm.tokenizer.chat_template:

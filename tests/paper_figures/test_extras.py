@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,6 +64,21 @@ def test_no_two_curves_look_alike() -> None:
         assert list(style.looks("abcdefgh"))[:7] == list("abcdefg")
         with pytest.raises(UserError, match="50 curves cannot be told apart"):
             style.looks(map(str, range(50)))
+
+
+def test_models_have_colours_and_their_curves_shapes() -> None:
+    def shape(look: dict[str, Any]) -> tuple[str, str]:
+        return look["marker"], str(look["linestyle"])
+
+    with style.house_style():
+        found = style.crossed(["a", "b"], ["long", "short", "drafted"])
+        assert list(found) == ["a/long", "a/short", "a/drafted", "b/long", "b/short", "b/drafted"]
+        assert {found[name]["color"] for name in ("a/long", "a/short", "a/drafted")} == {found["a/long"]["color"]}
+        assert found["a/long"]["color"] != found["b/long"]["color"]
+        assert shape(found["a/short"]) == shape(found["b/short"])
+        assert len({shape(found[name]) for name in ("a/long", "a/short", "a/drafted")}) == 3
+        with pytest.raises(UserError, match="1 x 8 curves cannot be told apart"):
+            style.crossed("a", map(str, range(8)))
 
 
 def test_wall_clock_is_tokens_per_second_over_the_baseline() -> None:

@@ -28,7 +28,7 @@ rule train:
         " --model {wildcards.model} --run {wildcards.run} --threads {threads} 2>&1 | tee {log}"
 
 
-# Rows with noisy blocks take about half as long again: started first, they do not keep one core waiting at the end.
+# Rows with noisy blocks take longer: started first, they do not keep one core waiting at the end.
 use rule train as train_blocks with:
     wildcard_constraints:
         run=one_of(name for name, run in EXPERIMENT.runs.items() if run.objective != "ntp"),
