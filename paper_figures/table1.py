@@ -51,7 +51,8 @@ def build(
         groups.append(len(lines) - before)
     caption = (
         f"Scale {experiment.scale}. Greedy decoding. Score in percent with its 95% interval over the n problems; in "
-        f"parentheses the speed-up in tokens per forward pass ({TIMES}). Average speed-up: plain mean over benchmarks."
+        f"parentheses the speed-up in tokens per forward pass ({TIMES}), which is not time. The pass over the prompt "
+        "counts where it gives a token (NTP, self-speculative). Average speed-up: plain mean over benchmarks."
     )
     if warning := command.partial_warning(missing):
         caption += f" {warning}."

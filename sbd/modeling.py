@@ -88,7 +88,8 @@ def load(
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # the last two of weights
         first_line = str(error).strip().splitlines()[0]
-        raise UserError(f"cannot open a model at {path}: {first_line}") from error
+        where = "" if Path(path).is_dir() else "there is no such folder, and as a hub id: "
+        raise UserError(f"cannot open a model at {path}: {where}{first_line}") from error
     if missing := sorted(found["missing_keys"]):
         raise UserError(f"the model at {path} lacks weights ({missing[0]} and {len(missing) - 1} more); copy it again")
     attach_mask_token(model, tokenizer)

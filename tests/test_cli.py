@@ -138,7 +138,7 @@ def test_tune_tries_validation_problems_and_names_the_largest_gamma(
     assert sbd(*arguments) == 0
     said = capfd.readouterr().out.splitlines()
     assert "words, 2 validation problems: sbd decoded one by one" in said[0]
-    assert said[1] == "allowed: 100 points less, with confidence 0.9"
+    assert said[1] == "allowed: 100 points less, with confidence 0.9; the first gamma refused ends the search"
     assert said[2].split() == ["block", "gamma", "score", "difference", "at", "least", "tokens/pass"]
     with open("results/mini/tune/llama/sbd/words.csv", encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
@@ -436,7 +436,7 @@ def test_generate_prints_text_and_counts_and_writes_a_page(here: Path, capfd: py
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("Mia", "--model", "nowhere", "--decoder", "eb"), "cannot open a model at nowhere"),
+        (("Mia", "--model", "nowhere", "--decoder", "eb"), "cannot open a model at nowhere: there is no such folder, and as a hub id: "),
         (("Mia", "--model", "nowhere", "--decoder", "nope"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--temperature", "-1"), "temperature must be 0"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--max-new-tokens", "600"), "512 positions of the model"),

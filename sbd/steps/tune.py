@@ -68,7 +68,7 @@ def run(
     if record.tokens_per_forward is None:
         raise UserError(f"{benchmark!r} is a likelihood task and generates nothing; choose another benchmark")
     print(f"{benchmark}, {record.n} validation problems: {baseline_run} decoded one by one {record.score:.1f}%")
-    print(f"allowed: {margin:g} points less, with confidence {confidence:g}")
+    print(f"allowed: {margin:g} points less, with confidence {confidence:g}; the first gamma refused ends the search")
     print(f"{'block':>5} {'gamma':>6} {'score':>6} {'difference':>10} {'at least':>8} {'tokens/pass':>11}")
 
     def measure(size: int, gamma: float) -> tuple[list[float], float]:
