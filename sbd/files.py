@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from sbd.errors import UserError
 
 
 @contextmanager
@@ -24,6 +27,23 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` (made if need be) against other processes that ask the same; UserError where one does.
+
+    The system gives the lock back when the process ends, however it ends.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(f"another process is at work in {folder}; let it end, or stop it, and run again") from None
+        except OSError:  # a file system that has no locks
+            pass
+        yield
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -330,6 +330,21 @@ def test_a_finished_run_is_not_begun_anew(refuses: Callable[..., str]) -> None:
     assert (folder / "metrics.jsonl").read_bytes() == before
 
 
+def test_two_processes_do_not_train_one_run(refuses: Callable[..., str]) -> None:
+    folder = load_experiment("mini.yaml").run_folder("llama", "sbd")
+    (folder / "checkpoint/training.json").unlink()
+    hold = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); input()"
+    )
+    command = [sys.executable, "-c", hold, str(folder / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert f"another process is at work in {folder}" in refuses(*TRAIN, "sbd")
+        other.kill()
+    assert sbd(*TRAIN, "sbd") == 0
+
+
 def test_a_loss_that_is_no_number(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wild = {"objective": "sbd", **RUN, "learning_rate": 1e30, "max_grad_norm": 1e30}
     write(runs={**EXPERIMENT["runs"], "wild": wild})
@@ -436,7 +451,10 @@ def test_generate_prints_text_and_counts_and_writes_a_page(here: Path, capfd: py
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("Mia", "--model", "nowhere", "--decoder", "eb"), "cannot open a model at nowhere: there is no such folder, and as a hub id: "),
+        (
+            ("Mia", "--model", "nowhere", "--decoder", "eb"),
+            "cannot open a model at nowhere: there is no such folder, and as a hub id: ",
+        ),
         (("Mia", "--model", "nowhere", "--decoder", "nope"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--temperature", "-1"), "temperature must be 0"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--max-new-tokens", "600"), "512 positions of the model"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sbd.batching import Noise
 from sbd.config import Experiment, RunConfig
 from sbd.data import PackedRows
 from sbd.errors import UserError
+from sbd.files import alone_in
 from sbd.planning import micro_rows
 from sbd.training import TrainingSettings, train
 
@@ -29,18 +31,20 @@ def run(experiment: Experiment, model_name: str, run_name: str, adopt: bool = Fa
     else:
         model = _parent_model(experiment.run_folder(model_name, config.parent) / "checkpoint", rows.tokenizer)
     model.config.sbd_objective = config.objective
-    summary = train(
-        model,
-        rows.tokenizer,
-        rows,
-        experiment.run_folder(model_name, run_name),
-        settings_of(config, micro_rows(experiment, model_name, run_name)),
-        noise_of(config),
-        validation,
-        label=f"{model_name} {run_name}",
-        adopt=adopt,
-    )
-    if int(os.environ.get("RANK", 0)):
+    folder, first_rank = experiment.run_folder(model_name, run_name), int(os.environ.get("RANK", 0)) == 0
+    with alone_in(folder) if first_rank else nullcontext():
+        summary = train(
+            model,
+            rows.tokenizer,
+            rows,
+            folder,
+            settings_of(config, micro_rows(experiment, model_name, run_name)),
+            noise_of(config),
+            validation,
+            label=f"{model_name} {run_name}",
+            adopt=adopt,
+        )
+    if not first_rank:
         return
     held = summary.get("validation", {})
     losses = [
