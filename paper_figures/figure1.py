@@ -12,11 +12,10 @@ from pathlib import Path
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from paper_figures import command, inputs, pareto, reported, style
 from paper_figures.curves import star_look
-from paper_figures.labels import TIMES, benchmark_label, model_label
+from paper_figures.labels import TIMES, benchmark_label
 from sbd.config import Experiment
 from sbd.experiment_files import load_experiment
 from sbd.selection import Arm
@@ -37,18 +36,21 @@ def draw(
     looks = pareto.curve_looks(experiment)
     figure, (left, right) = plt.subplots(1, 2, figsize=(style.PAGE, 3.4))
     pareto.panel(left, experiment, indexed, looks)
-    handles = []
     for name, grid in experiment.pareto.curves.items():
-        for model in experiment.models:
-            look, label = looks[f"{model}/{name}"], model_label(experiment, model)
-            label += f", {name}" if len(experiment.pareto.curves) > 1 else ""
+        for index, model in enumerate(experiment.models):
+            look = looks[f"{model}/{name}"]
             best = _fastest(indexed, differences, experiment, model, benchmark, grid, missing if partial else None)
             if best is not None:
                 x, y = best["tokens_per_forward"], best["score"]
                 left.plot([x], [y], "o", markersize=9, color="none", markeredgecolor=look["color"], zorder=5)
-                label += f": {x:.1f}{TIMES}"
-            handles.append(Line2D([], [], **look, label=label))
-    figure.legend(handles=handles, loc="outside upper left", ncols=3)
+                left.annotate(
+                    f"{x:.1f}{TIMES}",
+                    (x, y),
+                    (7, -9 - 8 * index),  # models lie close to each other
+                    textcoords="offset points",
+                    color=look["color"],
+                )
+    figure.legend(handles=pareto.legend(experiment, looks), loc="outside upper left", ncols=4)
     left.set_title(f"measured: {benchmark_label(experiment, benchmark, int(rows['n'].iloc[0]))}")
     left.set_ylabel("score (%)")
     first = [looks[f"{model}/{next(iter(experiment.pareto.curves))}"] for model in experiment.models]
@@ -65,9 +67,9 @@ def draw(
         axes.set_xlabel("speed-up in forward passes")
     style.note(
         figure,
-        f"scale {experiment.scale}; stars: next-token decoding; bars: 95% intervals over problems; ringed, and "
-        "its speed-up in the legend: the fastest point whose difference to the star on the same problems has an "
-        "interval that reaches zero",
+        f"scale {experiment.scale}; stars: next-token decoding; bars: 95% intervals over problems; ringed, with "
+        "its speed-up: the fastest point whose difference to the star on the same problems has an interval that "
+        "reaches zero",
         command.partial_warning(missing),
     )
     return figure

@@ -117,14 +117,30 @@ def speed_axis(axes: Axes, x: np.ndarray) -> None:
     axes.set_xlim(min(0.88, x.min() * 0.88), x.max() * 1.15)
 
 
+def curve_handles(experiment: Experiment, looks: dict[str, dict[str, Any]]) -> list[Line2D]:
+    """What the curves are: the colours of the models and the shapes of the curves, where there are several of both."""
+    models, curves = list(experiment.models), list(experiment.pareto.curves)
+    if len(models) == 1 or len(curves) == 1:
+        return [
+            Line2D(
+                [], [], **looks[f"{model}/{name}"], label=name if len(models) == 1 else model_label(experiment, model)
+            )
+            for name in curves
+            for model in models
+        ]
+    colours = [looks[f"{model}/{curves[0]}"]["color"] for model in models]
+    return [
+        *(
+            Line2D([], [], color=colour, marker="", linewidth=3, label=model_label(experiment, model))
+            for model, colour in zip(models, colours, strict=True)
+        ),
+        *(Line2D([], [], **{**looks[f"{models[0]}/{name}"], "color": "#606060"}, label=name) for name in curves),
+    ]
+
+
 def legend(experiment: Experiment, looks: dict[str, dict[str, Any]]) -> list[Line2D]:
-    """Curves by model (and name, where there are several), then the stars."""
-    several = len(experiment.pareto.curves) > 1
-    handles = []
-    for name in experiment.pareto.curves:
-        for model in experiment.models:
-            label = model_label(experiment, model) + (f", {name}" if several else "")
-            handles.append(Line2D([], [], **looks[f"{model}/{name}"], label=label))
+    """The curves, then the stars."""
+    handles = curve_handles(experiment, looks)
     for index, arm in enumerate(experiment.pareto.references):
         handles.append(Line2D([], [], **star_look("#404040", index == 0, index), label=_reference(experiment, arm)))
     return handles

@@ -66,7 +66,8 @@ def shown(text: str, scale: str, folder: Path) -> str:
     table, losses = (
         (folder / f"tables/{name}.md").read_text(encoding="utf-8").strip() for name in ("table1", "losses")
     )
-    if scale != "tiny":  # the paper's rows are the same at every scale: README has them once
+    first = re.search(r"<!-- results of (\S+): begin -->", text)
+    if first and scale != first[1]:  # the paper's rows are the same at every scale: README has them once
         table = table.partition("\n\n| reported by the paper")[0]
     made = read(folder / "provenance.json")
     source = (

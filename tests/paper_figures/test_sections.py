@@ -81,11 +81,11 @@ def test_figure1_marks_the_fastest_point_that_holds_the_baseline(tmp_path: Path)
     differences = pd.DataFrame(paired, columns=pd.Index(columns.DIFFERENCES)).set_index(list(columns.PAIR))
     with style.house_style():
         figure = figure1.draw(experiment, frame, differences, reported("figure1.csv"), "tiny_code")
-    _, right = figure.axes
+    left, right = figure.axes
     expected = row(frame, model="qwen3-tiny", run="sbd", benchmark="tiny_code", decoder="gamma_0.2")
-    legend = figure.legends[0]
     speed = f"{expected['tokens_per_forward']:.1f}\N{MULTIPLICATION SIGN}"
-    assert legend.get_texts()[1].get_text() == f"Qwen3 0.9M: {speed}"
+    assert speed == left.texts[-1].get_text()
+    assert left.texts[-1].xy == (expected["tokens_per_forward"], expected["score"])
     lost = differences.drop(("qwen3-tiny", "tiny_code", "sbd", "gamma_0.6", "ntp", "ntp"))
     with pytest.raises(UserError, match=r"no row of qwen3-tiny/tiny_code/sbd/gamma_0\.6/ntp/ntp"):
         figure1.draw(experiment, frame, lost, reported("figure1.csv"), "tiny_code")
