@@ -17,6 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from paper_figures import command, inputs, pareto, style
 from paper_figures.curves import Marks, curve
@@ -72,10 +73,14 @@ def draw(
         axes.plot([1, top], [1, top], color="#808080", linewidth=0.8, linestyle=(0, (5, 3)), marker="", zorder=1)
         axes.set_title(f"{benchmark_label(experiment, benchmark, int(part['n'].iloc[0]))}, batch {batch}")
         axes.set_xlabel("speed-up in forward passes")
-        axes.set_ylim(bottom=0)
+        pareto.speed_axis(axes, part["tokens_per_forward"].to_numpy())
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(FixedLocator([0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20]))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
         every.append((axes, marks))
     panels[0, 0].set_ylabel("speed-up in wall-clock time")
-    handles = pareto.legend(experiment, looks)[: len(looks)]
+    handles = pareto.curve_handles(experiment, looks)
     handles.append(Line2D([], [], color="#808080", linestyle=(0, (5, 3)), linewidth=0.8, label="equal speed-ups"))
     if machine:
         handles.append(Line2D([], [], color="#404040", linestyle=":", label=f"roofline, {machine.name}"))
