@@ -474,6 +474,15 @@ def test_generate_refuses_in_one_line(refuses: Callable[..., str], arguments: tu
     assert message in refuses("generate", *arguments)
 
 
+def test_traces_lie_beside_the_models_that_they_show(here: Path) -> None:
+    shared = {"extends": "mini.yaml", "scale": "more", "shares": "mini"}
+    Path("more.yaml").write_text(
+        yaml.safe_dump({**shared, "traces": {"model": "llama", "run": "sbd", "decoders": ["eb"]}})
+    )
+    assert main(["traces", "--experiment", "more.yaml"]) == 0
+    assert Path("results/mini/traces/eb.html").is_file(), "where the rule of the workflow looks for it"
+
+
 def test_speed_writes_a_row_for_each_contender(here: Path) -> None:
     options = ("--model", "llama", "--run", "sbd", "--decoder", "eb", "--batch-size", "1", "--problems", "2")
     assert sbd("speed", *options) == 0

@@ -12,7 +12,7 @@ from sbd.trace import write_trace
 
 
 def run(experiment: Experiment, settings: TracesConfig) -> None:
-    """Write ``traces/DECODER.html`` for every decoder of the experiment, or those that ``traces`` names."""
+    """Write ``traces/DECODER.html`` beside the models, for every decoder of the experiment or those that are named."""
     checkpoint = trained_checkpoint(experiment, settings.model, settings.run)
     benchmark = experiment.benchmark_of(settings)
     path = experiment.source_file(benchmark.source, "test")
@@ -32,5 +32,5 @@ def run(experiment: Experiment, settings: TracesConfig) -> None:
             record_entropy=True,
         )
         title = f"{label} ({experiment.runs[settings.run].label or settings.run}), decoder {name}"
-        write_trace(experiment.folder / "traces" / f"{name}.html", out, tokenizer, prompt=prompt, title=title)
+        write_trace(experiment.work_folder / "traces" / f"{name}.html", out, tokenizer, prompt=prompt, title=title)
         print(f"{name}: {len(out.tokens[0])} tokens in {out.forward_passes[0]} passes")
