@@ -48,9 +48,10 @@ def load_experiment(path: str | Path) -> Experiment:
 class _Loader(yaml.SafeLoader):
     """YAML whose keys are texts, each once in its mapping: of two equal keys YAML would silently take the second."""
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A mapping as it stands in the file, before what it merges is filled in."""
         node = super().compose_mapping_node(anchor)
+        assert node is not None
         seen: set[str] = set()
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":

@@ -83,9 +83,10 @@ def load(
     path = str(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model, found = AutoModelForCausalLM.from_pretrained(
+        opened: Any = AutoModelForCausalLM.from_pretrained(
             path, dtype=dtype or "auto", attn_implementation="sdpa", output_loading_info=True
         )
+        model, found = opened
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # the last two of weights
         first_line = str(error).strip().splitlines()[0]
         where = "" if Path(path).is_dir() else "there is no such folder, and as a hub id: "

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from synthetic import paper_file, records
 
 from paper_figures import command, figure1, figure4, figure5, figures12_13, inputs, style, table2
@@ -84,8 +85,10 @@ def test_figure1_marks_the_fastest_point_that_holds_the_baseline(tmp_path: Path)
     left, right = figure.axes
     expected = row(frame, model="qwen3-tiny", run="sbd", benchmark="tiny_code", decoder="gamma_0.2")
     speed = f"{expected['tokens_per_forward']:.1f}\N{MULTIPLICATION SIGN}"
-    assert speed == left.texts[-1].get_text()
-    assert left.texts[-1].xy == (expected["tokens_per_forward"], expected["score"])
+    ring = left.texts[-1]
+    assert isinstance(ring, Annotation)
+    assert speed == ring.get_text()
+    assert ring.xy == (expected["tokens_per_forward"], expected["score"])
     lost = differences.drop(("qwen3-tiny", "tiny_code", "sbd", "gamma_0.6", "ntp", "ntp"))
     with pytest.raises(UserError, match=r"no row of qwen3-tiny/tiny_code/sbd/gamma_0\.6/ntp/ntp"):
         figure1.draw(experiment, frame, lost, reported("figure1.csv"), "tiny_code")
