@@ -46,11 +46,13 @@ def draw(
                 left.annotate(
                     f"{x:.1f}{TIMES}",
                     (x, y),
-                    (7, -9 - 8 * index),  # models lie close to each other
+                    (-7, -3) if index % 2 else (7, -3),  # models lie close to each other
                     textcoords="offset points",
+                    ha="right" if index % 2 else "left",
                     color=look["color"],
                 )
-    figure.legend(handles=pareto.legend(experiment, looks), loc="outside upper left", ncols=4)
+    handles = pareto.legend(experiment, looks)
+    figure.legend(handles=handles, loc="outside upper left", ncols=pareto.legend_columns(handles))
     left.set_title(f"measured: {benchmark_label(experiment, benchmark, int(rows['n'].iloc[0]))}")
     left.set_ylabel("score (%)")
     first = [looks[f"{model}/{next(iter(experiment.pareto.curves))}"] for model in experiment.models]

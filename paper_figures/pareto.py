@@ -48,7 +48,7 @@ def draw(experiment: Experiment, records: pd.DataFrame, partial: bool = False) -
     for axes in panels[-1]:
         axes.set_xlabel("tokens per forward pass")
     handles = legend(experiment, looks)
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4 if columns > 1 else 2))
+    figure.legend(handles=handles, loc="outside upper center", ncols=legend_columns(handles, columns > 1))
     kinds = {pair[0] for arm in arms(experiment) if (pair := strength(experiment.decoders[arm.decoder]))}
     style.note(
         figure,
@@ -136,6 +136,11 @@ def curve_handles(experiment: Experiment, looks: dict[str, dict[str, Any]]) -> l
         ),
         *(Line2D([], [], **{**looks[f"{models[0]}/{name}"], "color": "#606060"}, label=name) for name in curves),
     ]
+
+
+def legend_columns(handles: Sequence[Line2D], page: bool = True) -> int:
+    """How many columns of a legend fit the width of a page, or of one column of it."""
+    return min(len(handles), (3 if len(handles) > 8 else 4) if page else 2)
 
 
 def legend(experiment: Experiment, looks: dict[str, dict[str, Any]]) -> list[Line2D]:
