@@ -24,7 +24,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from paper_figures import command, decoding_speed, inputs, reported, tables
-from paper_figures.labels import ABSENT, model_label
+from paper_figures.labels import ABSENT, model_label, run_label, sampling_label
 from sbd import differences as paired
 from sbd import roofline
 from sbd.config import Experiment
@@ -62,11 +62,14 @@ class Quantity:
         return self.holds(self.interval.estimate)
 
     def text(self) -> str:
-        """As the table shows it: with as many decimals as tell on which side of the threshold each number is."""
+        """As the table shows it: with as many decimals as tell on which side of the threshold each number is.
+
+        A number without problems to draw from has no interval, and none is shown.
+        """
         values = (self.interval.estimate, self.interval.low, self.interval.high)
         digits = next((d for d in range(2, 9) if all(self.holds(round(v, d)) == self.holds(v) for v in values)), 9)
         estimate, low, high = (f"{value:.{digits}f}" for value in values)
-        return f"{self.name} {estimate} [{low}, {high}]"
+        return f"{self.name} {estimate}" + ("" if self.n is None else f" [{low}, {high}]")
 
 
 @dataclass(frozen=True)
@@ -246,9 +249,9 @@ def gap_closes(evidence: Evidence) -> list[Cell]:
                 continue
             closed = evidence.contrast(model, benchmark, paired.GAP_CLOSED, arms[0])
             short = evidence.difference(model, benchmark, *arms[2:])
-            name = f"{where}, {arms[0].decoder}" + (f", seed {index + 1}" if index else "")
+            name = f"{where}, {sampling_label(evidence.experiment, arms[0])}" + (f", seed {index + 1}" if index else "")
             if closed and short:
-                behind = _points("shortest above its twin by", short, 0.0, "less than")
+                behind = _points("shortest minus its twin", short, 0.0, "less than")
                 cells.append(Cell(name, [_points("gap closed by", closed, 0.0, "more than"), behind]))
             else:
                 cells.append(Cell(name, [], MISSING))
@@ -266,7 +269,8 @@ def bound_against_factor(evidence: Evidence) -> list[Cell]:
             if not (evidence.asks(model, benchmark, arm) and any(evidence.asks(model, benchmark, f) for f in factors)):
                 continue
             row = evidence.contrast(model, benchmark, paired.ABOVE_FACTOR, arm)
-            name = f"{where}, {arm.run}, {arm.decoder}"
+            labels = run_label(evidence.experiment, arm.run), sampling_label(evidence.experiment, arm)
+            name = f"{where}, {', '.join(labels)}"
             if row is None:
                 cells.append(Cell(name, [], MISSING))
             elif math.isnan(row["difference"]):
@@ -372,7 +376,8 @@ def layout(
     nothing = Quantity("none", Interval(math.nan, math.nan, math.nan), math.nan)
     numbers = [
         [
-            *(claim.name, cell.where, q.name, q.n, q.interval.estimate, q.interval.low, q.interval.high),
+            *(claim.name, cell.where, q.name, q.n, q.interval.estimate),
+            *((None, None) if q.n is None else (q.interval.low, q.interval.high)),
             *(q.threshold, "" if q is nothing else q.side, cell.note, verdict(claim.cells)),
         ]
         for claim in claims
@@ -388,8 +393,9 @@ def layout(
         n = " to ".join(map(str, dict.fromkeys(counts[:1] + counts[-1:]))) or ABSENT
         rows.append([claim.name, claim.paper, claim.condition, n, evidence or "none", verdict(claim.cells)])
     caption = (
-        f"Scale {scale}; evidence of this run with 95% intervals over n problems; a run that was repeated with another "
-        "seed is another cell. Reproduced: in every cell the whole interval of every quantity is on the "
+        f"Scale {scale}; evidence of this run with 95% intervals over n problems; a calculation and a ratio of measured "
+        "times have none, and count as the number alone. A run that was repeated with another seed is another cell. "
+        "Reproduced: in every cell the whole interval of every quantity is on the "
         "claimed side. Trend only: the estimates are in more than half of them. A cell that cannot be compared, or is "
         "missing, is not on the claimed side. The verdict is computed, not written."
     )

@@ -52,11 +52,13 @@ def test_the_rule(cells: list[Cell], expected: str) -> None:
 
 def test_a_number_is_shown_with_the_decimals_that_tell_its_side() -> None:
     def text(value: float, threshold: float, side: Side) -> str:
-        return Quantity("q", Interval(value, value, value), threshold, side).text()
+        return Quantity("q", Interval(value, value, value), threshold, side, n=500).text()
 
     assert text(1.1016, 1.10, "at most") == "q 1.102 [1.102, 1.102]"
     assert text(1.0984, 1.10, "at most") == "q 1.10 [1.10, 1.10]"
     assert text(-0.00004, 0.0, "less than") == "q -0.00004 [-0.00004, -0.00004]"
+    # A calculation has no interval to show.
+    assert Quantity("q", Interval(1.1016, 1.1016, 1.1016), 1.10, "at most").text() == "q 1.102"
 
 
 def made_up(experiment: Experiment, half: float = 1.0) -> pd.DataFrame:
@@ -136,10 +138,10 @@ def test_verdicts_of_made_up_records(tmp_path: Path) -> None:
     assert set(first["n"]) == {500}
     text = (tmp_path / "claims.md").read_text()
     assert "Llama 0.9M, tiny GSM (n = 500): difference -11.00 [-12.00, -10.00]" in text
-    assert "tiny GSM, gamma_0.1 (n = 500): gap closed by 5.00 [3.00, 7.00], shortest above its twin by" in text.replace(
+    assert "tiny GSM, gamma = 0.1 (n = 500): gap closed by 5.00 [3.00, 7.00], shortest minus its twin" in text.replace(
         "\N{GREEK SMALL LETTER GAMMA}", "gamma"
     )
-    assert "sbd, gamma_0.6: not comparable at equal passes: 3.0 a problem, factor 5.0 to 20.0" in text.replace(
+    assert "SBD, gamma = 0.6: not comparable at equal passes: 3.0 a problem, factor 5.0 to 20.0" in text.replace(
         "\N{GREEK SMALL LETTER GAMMA}", "gamma"
     )
     assert "The verdict is computed" in text
@@ -210,6 +212,7 @@ def test_a_block_of_16_is_also_judged_by_the_passes_that_were_measured(tmp_path:
     frame = pd.read_csv(tmp_path / "claims.csv")
     measured = frame.loc[frame["where"].str.contains("measured on cpu: x, float32, threads: 1, batch")]
     assert measured["estimate"].tolist() == [2.0, 2.0]
+    assert measured[["low", "high"]].isna().to_numpy().all()
     nothing = pd.DataFrame()
     cheap = times.assign(ms_pass_k=1.01)
     cells = claims.block_16_is_cheap(claims.Evidence(experiment, nothing, nothing, cheap))
