@@ -70,7 +70,8 @@ def build(
 
 
 def _name(experiment: Experiment, arm: Arm) -> str:
-    return f"{run_label(experiment, arm.run)}, {sampling_label(experiment, arm.model_copy(update={'label': None}))}"
+    sampling = sampling_label(experiment, arm.model_copy(update={"label": None}))
+    return f"{run_label(experiment, arm.run)} decoded by {sampling}"
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:

@@ -168,6 +168,7 @@ def test_seeds_stand_side_by_side_with_their_mean(tmp_path: Path) -> None:
     ]
     differences = pd.DataFrame(rows, columns=pd.Index(columns.DIFFERENCES)).set_index(list(columns.PAIR))
     numbers, table = seeds.build(experiment, records(experiment), differences, experiment.figures.seeds)
+    assert table.rows[0][0] == "SBD decoded by NTP against NTP decoded by NTP"
     assert list(table.header[3:]) == ["seed 1", "seed 2", "mean"]
     assert table.rows[0][3:] == ["+1.0 [+0.0, +2.0]", "-2.0 [-3.0, -1.0]", "-0.5 \N{PLUS-MINUS SIGN} 1.5"]
     assert table.rows[3][3:] == ["+3.0 [+2.0, +4.0]", "\N{EN DASH}", "\N{EN DASH}"]
