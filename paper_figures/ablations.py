@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from paper_figures import command, inputs, style, tables
-from paper_figures.labels import ABSENT, TIMES, benchmark_label, model_label, run_label, sampling_label
+from paper_figures.labels import ABSENT, TIMES, benchmark_label, mathtext, model_label, run_label, sampling_label
 from sbd.config import Experiment
 from sbd.experiment_files import load_experiment
 from sbd.selection import Ablations, Arm
@@ -43,13 +43,16 @@ def build(
         before = len(lines)
         for arm in arms:
             for model in inputs.unique(rows, "model"):
-                if not any((model, arm.run, arm.decoder, str(benchmark)) in asked for benchmark in counts):
+                if not any(_compared(asked, model, str(benchmark), arm, arms) for benchmark in counts):
                     continue
                 cells = []
                 for benchmark in counts:
                     key = (model, arm.run, arm.decoder, str(benchmark))
+                    if not _compared(asked, model, str(benchmark), arm, arms):
+                        cells.append(ABSENT)
+                        continue
                     if key not in found.index:
-                        cells.append("missing" if key in asked else ABSENT)
+                        cells.append("missing")
                         continue
                     row = inputs.row_at(found, key)
                     score = f"{row['score']:.1f} [{row['score_low']:.1f}, {row['score_high']:.1f}]"
@@ -64,7 +67,7 @@ def build(
     caption = (
         f"Scale {experiment.scale}. Score in percent with its 95% interval over the n problems"
         + (", difference to the first arm of the group with its interval" if differences is not None else "")
-        + f", tokens per forward pass ({TIMES}). The others of a group differ from its first arm in one thing."
+        + f", tokens per forward pass ({TIMES})."
     )
     if warning := command.partial_warning(missing):
         caption += f" {warning}."
@@ -75,15 +78,16 @@ def draw(experiment: Experiment, records: pd.DataFrame, chosen: Ablations, parti
     """Score (left) and tokens per forward (right) of every arm; a mark per model."""
     rows, missing = inputs.rows_of(records, experiment, _arms(chosen), partial, chosen.benchmarks)
     benchmarks, models = inputs.unique(rows, "benchmark"), inputs.unique(rows, "model")
-    looks = style.looks(models)
-    places, labels, heads = [], [], []
+    looks, asked = style.looks(models), set(experiment.jobs())
+    places: list[tuple[float, Arm, Sequence[Arm]]] = []
+    labels, heads = [], []
     height = 0.0
     for group, arms in chosen.groups.items():
         heads.append((height, group))
         for arm in arms:
             height += 1
-            places.append((height, arm))
-            labels.append(arm_label(experiment, arm))
+            places.append((height, arm, arms))
+            labels.append(mathtext(arm_label(experiment, arm)))
         height += 1.4
     size = (style.PAGE, 0.25 * (height + 1) * len(benchmarks) + 0.9)
     figure, panels = plt.subplots(len(benchmarks), 2, figsize=size, squeeze=False, sharey=True, width_ratios=[3, 2])
@@ -92,17 +96,18 @@ def draw(experiment: Experiment, records: pd.DataFrame, chosen: Ablations, parti
         for index, model in enumerate(models):
             shift = 0.3 * (index - (len(models) - 1) / 2)
             look = {**looks[model], "linestyle": ""}
-            for place, arm in places:
-                if (model, arm.run, arm.decoder) not in part.index:
+            for place, arm, group in places:
+                known = (model, arm.run, arm.decoder) in part.index
+                if not (known and _compared(asked, model, benchmark, arm, group)):
                     continue
                 row = inputs.row_at(part, (model, arm.run, arm.decoder))
                 score, y = float(row["score"]), [place + shift]
                 error = np.array([[score - row["score_low"]], [row["score_high"] - score]], dtype=float)
                 left.errorbar([score], y, xerr=error, **look, elinewidth=0.8)
                 right.plot([float(row["tokens_per_forward"])], y, **look)
-        for place, group in heads:
-            left.text(0.0, place, group, transform=left.get_yaxis_transform(), fontsize=7, weight="bold", va="center")
-        left.set_yticks([place for place, _ in places], labels)
+        for place, name in heads:
+            left.text(0.0, place, mathtext(name), transform=left.get_yaxis_transform(), fontsize=7, weight="bold", va="center")
+        left.set_yticks([place for place, _, _ in places], labels)
         left.set_ylim(height - 0.6, -0.6)
         left.set_title(benchmark_label(experiment, benchmark, int(part["n"].iloc[0])))
         for axes in (left, right):
@@ -113,7 +118,7 @@ def draw(experiment: Experiment, records: pd.DataFrame, chosen: Ablations, parti
         Line2D([], [], **{**looks[model], "linestyle": ""}, label=model_label(experiment, model)) for model in models
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=4)
-    text = f"scale {experiment.scale}; bars: 95% intervals over problems; all of a group differ from its first arm"
+    text = f"scale {experiment.scale}; bars: 95% intervals over problems; one seed a run"
     style.note(figure, text, command.partial_warning(missing))
     return figure
 
@@ -125,6 +130,14 @@ def _change(differences: pd.DataFrame, experiment: Experiment, pair: inputs.Pair
     if row is None:
         return "" if missing is None or len(missing) == known else " missing"
     return f" {row['difference']:+.1f} [{row['low']:+.1f}, {row['high']:+.1f}]"
+
+
+def _compared(
+    asked: set[tuple[str, str, str, str]], model: str, benchmark: str, arm: Arm, group: Sequence[Arm]
+) -> bool:
+    """Whether an arm is to be evaluated there with another of its group: one alone is no comparison."""
+    here = [one for one in group if (model, one.run, one.decoder, benchmark) in asked]
+    return arm in here and len(here) >= min(2, len(group))
 
 
 def _arms(chosen: Ablations) -> list[Arm]:

@@ -39,6 +39,8 @@ def test_matp_losses_are_means_over_tokens_and_files_repeat(tmp_path: Path) -> N
         assert one.read_bytes() == two.read_bytes()
     with style.house_style():
         figure = matp_loss.draw(experiment, losses(experiment))
+    # Of each model: 4 positions with 25 and 75 tokens.
+    assert "in blocks of 4, n = 400 masked tokens a curve" in figure.get_supxlabel().replace("\n", " ")
     by_position, by_rate = (axes.lines[1].get_xydata() for axes in figure.axes)
     # Position 3 of Qwen: 25 tokens at 1.55 and 75 at 2.05.
     assert np.asarray(by_position)[2] == pytest.approx([3, (25 * 1.55 + 75 * 2.05) / 100])
@@ -135,6 +137,26 @@ def test_ablations_stand_beside_the_papers_setting(tmp_path: Path) -> None:
     assert "] missing (" in text.rows[2][3]
     assert "PARTIAL" in text.caption
     assert "paper's setting" not in text.caption
+
+
+def test_an_arm_without_another_to_compare_with_is_not_shown(tmp_path: Path) -> None:
+    raw = load_experiment(paper_file(tmp_path)).model_dump()
+    raw["evaluations"][1]["runs"].remove("sbd_block_16")
+    raw["evaluations"].append(
+        {"runs": ["sbd_block_16"], "decoders": ["gamma_0.1"], "benchmarks": ["tiny_gsm"], "models": ["llama-tiny"]}
+    )
+    experiment = Experiment.model_validate(raw)
+    assert experiment.figures.ablations
+    frame = records(experiment)
+    _, text = ablations.build(experiment, frame, experiment.figures.ablations)
+    shown = [row for row in text.rows if row[0] == "block size"]
+    assert [row[1:3] for row in shown] == [["drawn from 2 to 16", "Llama 0.9M"], ["always 16", "Llama 0.9M"]]
+    assert [row[4] for row in shown] == ["\N{EN DASH}"] * 2
+    with style.house_style():
+        figure = ablations.draw(experiment, frame, experiment.figures.ablations)
+    row = inputs.where(frame, model="qwen3-tiny", run="sbd", decoder="gamma_0.1", benchmark="tiny_gsm").iloc[0]
+    drawn = [np.asarray(line.get_xdata())[0] for line in figure.axes[0].lines if len(line.get_xdata()) == 1]  # type: ignore[arg-type]
+    assert row["score"] not in drawn
 
 
 def test_equation_16_is_not_drawn_for_other_decoders(tmp_path: Path) -> None:
