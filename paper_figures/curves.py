@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,10 +53,13 @@ def curve(
     marks.heights[look["color"]] = float(np.median(y))
 
 
-def star(axes: Axes, marks: Marks, x: float, y: float, color: str, filled: bool = True, ring: int = 0) -> None:
-    """A reference point; open ones are larger (by ``ring``), so that both show where they coincide."""
+def star(axes: Axes, marks: Marks, row: Mapping[str, Any], x: float, color: str, filled: bool = True, ring: int = 0) -> None:
+    """A reference point with the interval of its score; open ones are larger (by ``ring``): both show on one place."""
+    y, low, high = (float(row[name]) for name in ("score", "score_low", "score_high"))
+    axes.errorbar([x], [y], yerr=[[y - low], [high - y]], fmt="none", ecolor=color, elinewidth=0.6, alpha=0.6)
     axes.plot([x], [y], **star_look(color, filled, ring))
     marks.stars.append((x, y))
+    marks.lines.append(np.array([[x, low], [x, high]]))
 
 
 def star_look(color: str, filled: bool = True, ring: int = 0) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from paper_figures import command, inputs, style, tables
-from paper_figures.labels import ABSENT, mathtext, model_label, sampling_label
+from paper_figures.labels import ABSENT, mathtext, model_label, run_label, sampling_label
 from sbd.config import Arm, Experiment
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
@@ -103,9 +103,11 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
     predicted.set_ylabel("gain measured")
     figure.legend(loc="outside upper center", ncols=min(4, len(drawn)))
     first = rows.iloc[0]
+    runs = " / ".join(run_label(experiment, run) for run in inputs.unique(rows, "run"))
     text = (
-        f"scale {experiment.scale}; {first['device']}, threads: {int(first['threads'])}, {first['dtype']}, "
-        f"torch {first['torch']}; medians by the {first['clock']} clock, prefill included; {_problems(rows)}"
+        f"scale {experiment.scale}, run {runs}; {first['device']}, threads: {int(first['threads'])}, {first['dtype']}, "
+        f"torch {first['torch']}; medians by the {first['clock']} clock, prefill included; {_problems(rows)}; "
+        "grey: within 10% of equation 16"
     )
     style.note(figure, text)
     return figure

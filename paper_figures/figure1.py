@@ -69,9 +69,9 @@ def draw(
         axes.set_xlabel("speed-up in forward passes")
     style.note(
         figure,
-        f"scale {experiment.scale}; stars: next-token decoding; bars: 95% intervals over problems; ringed, with "
-        "its speed-up: the fastest point whose difference to the star on the same problems has an interval that "
-        "reaches zero",
+        f"scale {experiment.scale}; {pareto.curves_text(experiment)}; stars: next-token decoding; bars: 95% intervals "
+        "over problems; ringed, with its speed-up: the fastest point whose difference to the filled star (dashed) on "
+        "the same problems has an interval that reaches zero",
         command.partial_warning(missing),
     )
     return figure

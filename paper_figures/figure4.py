@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from paper_figures import command, inputs, style
 from paper_figures.labels import model_label, run_label
@@ -44,6 +45,11 @@ def draw(experiment: Experiment, metrics: pd.DataFrame, chosen: Figure4, partial
             axes.plot(steps, loss, **look, label=run_label(experiment, run))
         axes.set_title(model_label(experiment, model))
         axes.set_xlabel("training step")
+        # The loss that is not trained grows far past the two whose small distance is the other half of the figure.
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
     if missing and (not partial or not any(axes.lines for axes in panels.flat)):
         raise UserError(f"no training losses of {missing[0]}; train it and {inputs.collect(experiment)}")
     panels[0, 0].set_ylabel("next-token loss (nats per token)")

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from paper_figures import beside, command, inputs, style
 from paper_figures.curves import Marks, curve, star, star_look
-from paper_figures.labels import number, strength
+from paper_figures.labels import blocks_text, number, run_label, strength
 from sbd.config import Experiment
 from sbd.selection import Arm, Figure5
 
@@ -39,9 +39,11 @@ def draw(
     handles = [Line2D([], [], **look, label=f"{label} steps") for label, look in looks.items()]
     handles.append(Line2D([], [], **star_look("#404040"), label="next-token twin, decoded one by one"))
     page.figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
+    runs = " / ".join(run_label(experiment, length.run) for length in chosen.lengths)
+    blocks = blocks_text(experiment, (Arm(run=chosen.lengths[0].run, decoder=name) for name in chosen.decoders))
     style.note(
         page.figure,
-        f"scale {experiment.scale}; bars: 95% intervals over problems; small numbers: "
+        f"scale {experiment.scale}; curves: {runs}{blocks}; bars: 95% intervals over problems; small numbers: "
         r"$\gamma$. The paper counts passes over 1024 tokens without early stop, we count to the end of each solution",
         command.partial_warning(missing),
     )
@@ -70,8 +72,8 @@ def _measured(axes: Axes, experiment: Experiment, rows: pd.DataFrame, chosen: Fi
                 points["score_high"].to_numpy(),
             )
         if (length.baseline, chosen.baseline_decoder) in rows.index:
-            row = rows.loc[(length.baseline, chosen.baseline_decoder)]
-            star(axes, marks, float(row["forward_passes"] / row["n"]), float(row["score"]), look["color"])
+            row = inputs.row_at(rows, (length.baseline, chosen.baseline_decoder))
+            star(axes, marks, row, float(row["forward_passes"] / row["n"]), look["color"])
     return marks
 
 
@@ -85,8 +87,7 @@ def _reported(axes: Axes, reported: pd.DataFrame) -> Marks:
         blocks = part.drop(free.index)
         x, y = blocks["mean_nfe"].to_numpy(), blocks["accuracy_percent"].to_numpy()
         curve(axes, marks, x, y, {**looks[length], "label": length})
-        for x, y in zip(free["mean_nfe"], free["accuracy_percent"], strict=True):
-            star(axes, marks, float(x), float(y), looks[length]["color"])
+        axes.plot(free["mean_nfe"], free["accuracy_percent"], **star_look(looks[length]["color"]))
     return marks
 
 

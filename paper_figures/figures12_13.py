@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from paper_figures import beside, command, inputs, style
 from paper_figures.curves import Marks, curve
-from paper_figures.labels import run_label
+from paper_figures.labels import blocks_text, mathtext, number, run_label, strength
 from sbd.config import Experiment
 from sbd.selection import Arm, Figures12And13
 
@@ -33,11 +33,26 @@ def draw(
         _measured(axes, part.set_index("decoder"), chosen)
     for axes, part in page.reported:
         _reported(axes, part, list(chosen.curves))
-    handles = [Line2D([], [], **look, label=name) for name, look in style.looks(chosen.curves).items()]
+    looks = style.looks(chosen.curves)
+    handles = [
+        Line2D([], [], **looks[name], label=f"{name}{_range(experiment, names)}")
+        for name, names in chosen.curves.items()
+    ]
     page.figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
-    text = f"scale {experiment.scale}, run {run_label(experiment, chosen.run)}; bars: 95% intervals over problems"
+    blocks = blocks_text(experiment, arms)
+    text = f"scale {experiment.scale}, run {run_label(experiment, chosen.run)}{blocks}; bars: 95% intervals over problems"
     style.note(page.figure, text, command.partial_warning(missing))
     return page.figure
+
+
+def _range(experiment: Experiment, decoders: Sequence[str]) -> str:
+    """The values along a curve, which its points have no room for."""
+    pairs = [pair for name in decoders if (pair := strength(experiment.decoders[name]))]
+    if not pairs:
+        return ""
+    values = [value for _, value in pairs]
+    name = "f" if pairs[0][0] == "factor" else pairs[0][0]
+    return mathtext(f" ({name} {number(min(values))} to {number(max(values))})")
 
 
 def _measured(axes: Axes, rows: pd.DataFrame, chosen: Figures12And13) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from sbd.config import DecoderConfig, Experiment
 from sbd.selection import Arm
@@ -58,6 +59,12 @@ def sampling_label(experiment: Experiment, arm: Arm) -> str:
         return label
     named = re.sub(rf"\b({pair[0]}\w*)", rf"\1 = {number(pair[1])}", label, count=1)
     return named if named != label else f"{label} ({pair[0]} = {number(pair[1])})"
+
+
+def blocks_text(experiment: Experiment, arms: Iterable[Arm]) -> str:
+    """", in blocks of 16" where all arms decode blocks of one size; nothing otherwise."""
+    sizes = {experiment.decoders[arm.decoder].block_size for arm in arms}
+    return f", in blocks of {size}" if len(sizes) == 1 and isinstance(size := sizes.pop(), int) else ""
 
 
 _GREEK = {"gamma": GAMMA, "tau": "\N{GREEK SMALL LETTER TAU}"}

@@ -19,7 +19,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from paper_figures import command, inputs, style
 from paper_figures.curves import Marks, curve, star, star_look
-from paper_figures.labels import benchmark_label, mathtext, model_label, number, run_label, strength
+from paper_figures.labels import benchmark_label, blocks_text, mathtext, model_label, number, run_label, strength
 from sbd.config import Experiment
 from sbd.experiment_files import load_experiment
 from sbd.selection import Arm
@@ -52,8 +52,8 @@ def draw(experiment: Experiment, records: pd.DataFrame, partial: bool = False) -
     kinds = {pair[0] for arm in arms(experiment) if (pair := strength(experiment.decoders[arm.decoder]))}
     style.note(
         figure,
-        f"scale {experiment.scale}; bars: 95% intervals over problems; small numbers: "
-        + mathtext(", ".join(sorted(kinds))),
+        f"scale {experiment.scale}; {curves_text(experiment)}; bars: 95% intervals over problems; dashed: score of the "
+        "filled star; small numbers: " + mathtext(", ".join(sorted(kinds))),
         command.partial_warning(missing),
     )
     for axes, found in zip(panels.flat, marks, strict=False):
@@ -64,6 +64,14 @@ def draw(experiment: Experiment, records: pd.DataFrame, partial: bool = False) -
 def arms(experiment: Experiment) -> list[Arm]:
     """All arms of the curves and the references."""
     return [arm for grid in experiment.pareto.curves.values() for arm in grid] + experiment.pareto.references
+
+
+def curves_text(experiment: Experiment) -> str:
+    """The runs of the curves, and the block size that their names leave out."""
+    grids = [arm for grid in experiment.pareto.curves.values() for arm in grid]
+    runs = " / ".join(dict.fromkeys(run_label(experiment, arm.run) for arm in grids))
+    size = "" if any("block" in name for name in experiment.pareto.curves) else blocks_text(experiment, grids)
+    return f"curves: {runs}{size}"
 
 
 def curve_looks(experiment: Experiment) -> dict[str, dict[str, Any]]:
@@ -99,12 +107,11 @@ def panel(axes: Axes, experiment: Experiment, rows: pd.DataFrame, looks: dict[st
         for model in experiment.models:
             if (model, arm.run, arm.decoder) not in rows.index:
                 continue
-            row = rows.loc[(model, arm.run, arm.decoder)]
+            row = inputs.row_at(rows, (model, arm.run, arm.decoder))
             color = looks[f"{model}/{first}"]["color"]
-            x, y = float(row["tokens_per_forward"]), float(row["score"])
             if index == 0:
-                axes.axhline(y, color=color, linewidth=0.6, linestyle=(0, (4, 3)), alpha=0.7, marker="", zorder=1)
-            star(axes, marks, x, y, color, filled=index == 0, ring=index)
+                axes.axhline(row["score"], color=color, linewidth=0.6, linestyle=(0, (4, 3)), alpha=0.7, marker="", zorder=1)
+            star(axes, marks, row, float(row["tokens_per_forward"]), color, filled=index == 0, ring=index)
     return marks
 
 

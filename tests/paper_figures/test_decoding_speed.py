@@ -61,7 +61,7 @@ def test_points_stand_where_they_were_measured() -> None:
         first = next(line for line in gains.lines if line.get_label() == "Llama 0.9M, batch 1")
         assert list(first.get_xdata()) == [1.0, 1.5, 1.7, 3.0, 0.6]  # type: ignore[arg-type]
         assert "n = 8 problems" in figure.get_supxlabel().replace("\n", " ")
-        assert "cpu: x" in figure.get_supxlabel().replace("\n", " ")
+        assert "run SBD; cpu: x" in figure.get_supxlabel().replace("\n", " ")
 
 
 def test_table_and_command(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_points_labels_and_bytes(tmp_path: Path) -> None:
         _check_points(figure, frame)
         _check_labels(figure)
         assert "n = 500" in texts(figure)
-        assert "scale tiny" in texts(figure)
+        assert "scale tiny; curves: SBD" in texts(figure).replace("\n", " ")
         assert "PARTIAL" not in texts(figure)
     pdf = first[0].read_bytes()
     assert b"/FontFile2" in pdf

@@ -127,6 +127,7 @@ def test_figure4_draws_running_means_of_what_was_logged(tmp_path: Path, monkeypa
         assert line[:, 1] == pytest.approx([(loss[i] + loss[i + 1]) / 2 for i in range(84)])
         assert line[:, 0] == pytest.approx([10 * i + 5 for i in range(84)])
         assert says(figure, "running mean over 2 logged steps")
+        assert figure.axes[0].get_yscale() == "log"
         some = metrics.loc[(metrics["run"] != "sbd") | (metrics["model"] != "llama-tiny")]
         with pytest.raises(UserError, match="no training losses of llama-tiny/sbd;"):
             figure4.draw(experiment, some, figures.figure4)
@@ -166,6 +167,12 @@ def test_figure5_has_a_panel_per_model_and_benchmark_and_the_reported_ones(tmp_p
     assert has_point(figure.axes[2], code["forward_passes"] / 500, code["score"])
     twin = row(frame, model="llama-tiny", run="ntp_short", decoder="ntp", benchmark="tiny_code")
     assert has_point(figure.axes[2], twin["forward_passes"] / 500, twin["score"])
+    # The stars have intervals too.
+    bars = np.concatenate([bar.get_segments() for bar in figure.axes[2].collections])  # type: ignore[attr-defined]
+    passes = twin["forward_passes"] / 500
+    whole = [(passes, twin["score_low"]), (passes, twin["score_high"])]
+    assert any(np.allclose(bar, whole) for bar in bars)
+    assert says(figure, "curves: SBD short / SBD, in blocks of 16;")
     assert has_point(figure.axes[5], 335, 58.5)
     assert has_point(figure.axes[5], 1024, 59.4)
 
@@ -180,7 +187,10 @@ def test_figures12_13_has_a_curve_per_rule(tmp_path: Path) -> None:
     code = row(frame, model="qwen3-tiny", run="sbd", decoder="factor_2", benchmark="tiny_code")
     assert has_point(figure.axes[3], code["forward_passes"] / 500, code["score"])
     assert [len(line) for line in curves(figure.axes[4])] == [7, 11, 7]
-    assert says(figure, "run SBD")
+    assert says(figure, "run SBD, in blocks of 16;")
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend[0] == r"EB by entropy ($\gamma$ 0.1 to 0.6)"
+    assert legend[2] == "factor (f 0.2 to 2)"
 
 
 def test_table2_has_differences_to_the_first_run_and_their_intervals(tmp_path: Path) -> None:
