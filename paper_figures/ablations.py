@@ -106,7 +106,9 @@ def draw(experiment: Experiment, records: pd.DataFrame, chosen: Ablations, parti
                 left.errorbar([score], y, xerr=error, **look, elinewidth=0.8)
                 right.plot([float(row["tokens_per_forward"])], y, **look)
         for place, name in heads:
-            left.text(0.0, place, mathtext(name), transform=left.get_yaxis_transform(), fontsize=7, weight="bold", va="center")
+            left.text(
+                0.0, place, mathtext(name), transform=left.get_yaxis_transform(), fontsize=7, weight="bold", va="center"
+            )
         left.set_yticks([place for place, _, _ in places], labels)
         left.set_ylim(height - 0.6, -0.6)
         left.set_title(benchmark_label(experiment, benchmark, int(part["n"].iloc[0])))

@@ -53,7 +53,9 @@ def curve(
     marks.heights[look["color"]] = float(np.median(y))
 
 
-def star(axes: Axes, marks: Marks, row: Mapping[str, Any], x: float, color: str, filled: bool = True, ring: int = 0) -> None:
+def star(
+    axes: Axes, marks: Marks, row: Mapping[str, Any], x: float, color: str, filled: bool = True, ring: int = 0
+) -> None:
     """A reference point with the interval of its score; open ones are larger (by ``ring``): both show on one place."""
     y, low, high = (float(row[name]) for name in ("score", "score_low", "score_high"))
     axes.errorbar([x], [y], yerr=[[y - low], [high - y]], fmt="none", ecolor=color, elinewidth=0.6, alpha=0.6)

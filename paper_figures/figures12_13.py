@@ -40,7 +40,9 @@ def draw(
     ]
     page.figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
     blocks = blocks_text(experiment, arms)
-    text = f"scale {experiment.scale}, run {run_label(experiment, chosen.run)}{blocks}; bars: 95% intervals over problems"
+    text = (
+        f"scale {experiment.scale}, run {run_label(experiment, chosen.run)}{blocks}; bars: 95% intervals over problems"
+    )
     style.note(page.figure, text, command.partial_warning(missing))
     return page.figure
 

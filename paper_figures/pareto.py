@@ -110,7 +110,9 @@ def panel(axes: Axes, experiment: Experiment, rows: pd.DataFrame, looks: dict[st
             row = inputs.row_at(rows, (model, arm.run, arm.decoder))
             color = looks[f"{model}/{first}"]["color"]
             if index == 0:
-                axes.axhline(row["score"], color=color, linewidth=0.6, linestyle=(0, (4, 3)), alpha=0.7, marker="", zorder=1)
+                axes.axhline(
+                    row["score"], color=color, linewidth=0.6, linestyle=(0, (4, 3)), alpha=0.7, marker="", zorder=1
+                )
             star(axes, marks, row, float(row["tokens_per_forward"]), color, filled=index == 0, ring=index)
     return marks
 
