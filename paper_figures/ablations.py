@@ -77,8 +77,14 @@ def build(
 def draw(experiment: Experiment, records: pd.DataFrame, chosen: Ablations, partial: bool = False) -> Figure:
     """Score (left) and tokens per forward (right) of every arm; a mark per model."""
     rows, missing = inputs.rows_of(records, experiment, _arms(chosen), partial, chosen.benchmarks)
-    benchmarks, models = inputs.unique(rows, "benchmark"), inputs.unique(rows, "model")
-    looks, asked = style.looks(models), set(experiment.jobs())
+    benchmarks, asked = inputs.unique(rows, "benchmark"), set(experiment.jobs())
+    groups = [(arm, group) for group in chosen.groups.values() for arm in group]
+    models = [
+        model
+        for model in inputs.unique(rows, "model")
+        if any(_compared(asked, model, name, arm, group) for name in benchmarks for arm, group in groups)
+    ]
+    looks = style.looks(models)
     places: list[tuple[float, Arm, Sequence[Arm]]] = []
     labels, heads = [], []
     height = 0.0

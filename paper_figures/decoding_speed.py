@@ -102,15 +102,21 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
     predicted.set_xlabel("gain by equation 16")
     predicted.set_ylabel("gain measured")
     figure.legend(loc="outside upper center", ncols=min(4, len(drawn)))
-    first = rows.iloc[0]
-    runs = " / ".join(run_label(experiment, run) for run in inputs.unique(rows, "run"))
     text = (
-        f"scale {experiment.scale}, run {runs}; {first['device']}, threads: {int(first['threads'])}, {first['dtype']}, "
-        f"torch {first['torch']}; medians by the {first['clock']} clock, prefill included; {_problems(rows)}; "
-        "grey: within 10% of equation 16"
+        f"scale {experiment.scale}, {_measured(experiment, rows)}; {_problems(rows)}; grey: within 10% of equation 16"
     )
     style.note(figure, text)
     return figure
+
+
+def _measured(experiment: Experiment, rows: pd.DataFrame) -> str:
+    """What was timed, where, and by which clock."""
+    runs = " / ".join(run_label(experiment, run) for run in inputs.unique(rows, "run"))
+    first = rows.iloc[0]
+    return (
+        f"run {runs}; {first['device']}, threads: {int(first['threads'])}, {first['dtype']}, torch {first['torch']}; "
+        f"medians by the {first['clock']} clock, prefill included"
+    )
 
 
 def _problems(rows: pd.DataFrame) -> str:
@@ -152,7 +158,7 @@ def layout(experiment: Experiment, rows: pd.DataFrame) -> tables.Layout:
         "gain by eq. 16",
     ]
     caption = (
-        f"Scale {experiment.scale}. Gain: tokens per second over our autoregressive loop. Positions per pass: of the "
+        f"Scale {experiment.scale}, {_measured(experiment, rows)}. Gain: tokens per second over our autoregressive loop. Positions per pass: of the "
         f"whole batch, through all layers, after the prefill. Over the same {_problems(rows)}."
     )
     groups = [int(count) for count in rows.groupby(["model", "batch"], sort=False).size()]

@@ -123,7 +123,7 @@ def speed_axis(axes: Axes, x: np.ndarray) -> None:
     axes.xaxis.set_major_locator(FixedLocator([0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 64]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlim(min(0.88, x.min() * 0.88), x.max() * 1.15)
+    axes.set_xlim(min(0.85, x.min() * 0.85), x.max() * 1.15)
 
 
 def curve_handles(experiment: Experiment, looks: dict[str, dict[str, Any]]) -> list[Line2D]:

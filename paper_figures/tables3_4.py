@@ -68,7 +68,11 @@ def corrected(name: str, machines: Sequence[Hardware]) -> tuple[pd.DataFrame, ta
     first = ["model", "lm_head", "hardware"]
     order = [*first, *(column for column in every.columns if column not in first)]
     machine = machines[0].name
-    caption = f"{title}, roofline with the true sizes of {roofline.LLAMA.name} with its LM head, FP8, on {machine}."
+    caption = f"{title}, roofline with the true sizes of {roofline.LLAMA.name} with its LM head, FP8, on {machine}. "
+    caption += (
+        f"{name}_corrected.csv has {', '.join(dict.fromkeys(model.name for model in MODELS))}, with and without the LM "
+        f"head, on {', '.join(machine.name for machine in machines)}."
+    )
     return every.loc[:, order], _layout(frames[roofline.LLAMA, machine], value, rows, caption)
 
 

@@ -21,7 +21,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from paper_figures import command, inputs, pareto, style
 from paper_figures.curves import Marks, curve
-from paper_figures.labels import benchmark_label, model_label, number, strength
+from paper_figures.labels import benchmark_label, number, strength
 from sbd import roofline
 from sbd.config import Experiment
 from sbd.errors import UserError
@@ -85,9 +85,8 @@ def draw(
     if machine:
         handles.append(Line2D([], [], color="#404040", linestyle=":", label=f"roofline, {machine.name}"))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
-    models = ", ".join(model_label(experiment, model) for model in experiment.models)
     text = (
-        f"scale {experiment.scale} ({models}); time of generating whole batches, prefill included, measured once "
+        f"scale {experiment.scale}; {pareto.curves_text(experiment)}; time of generating whole batches, prefill included, measured once "
         "while other evaluations ran beside on the same cores; "
         r"small numbers: $\gamma$"
     )

@@ -77,6 +77,7 @@ def test_table_and_command(tmp_path: Path) -> None:
     cells = [cell.strip() for cell in lines[3].split("|")[1:-1]]
     assert cells == ["Llama 0.9M", "1", "γ = 0.1, block 16", "150", "1.80", "17.5", "1.50", "21", "1.50", "1.55"]
     assert lines[6].count(ABSENT) == 3
+    assert lines[-1].startswith("Scale paper-tiny, run SBD; cpu: x, threads: 1, float32, torch 2; medians by the wall")
     assert len(pd.read_csv(tmp_path / "out/tables/decoding_speed.csv")) == 14
     rows("llama-tiny").assign(decoder="nope").to_csv(files[0], index=False)
     with pytest.raises(UserError, match="'nope' of the timings is not in the experiment"):

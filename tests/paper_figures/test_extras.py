@@ -15,7 +15,7 @@ from sbd import columns, roofline
 from sbd.config import Experiment
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
-from sbd.selection import Arm
+from sbd.selection import Ablations, Arm
 
 
 def losses(experiment) -> pd.DataFrame:  # type: ignore[no-untyped-def]
@@ -154,6 +154,9 @@ def test_an_arm_without_another_to_compare_with_is_not_shown(tmp_path: Path) -> 
     assert [row[4] for row in shown] == ["\N{EN DASH}"] * 2
     with style.house_style():
         figure = ablations.draw(experiment, frame, experiment.figures.ablations)
+        alone = Ablations(groups={"size": experiment.figures.ablations.groups["block size"]})
+        legend = ablations.draw(experiment, frame, alone).legends[0]
+        assert [text.get_text() for text in legend.get_texts()] == ["Llama 0.9M"]
     row = inputs.where(frame, model="qwen3-tiny", run="sbd", decoder="gamma_0.1", benchmark="tiny_gsm").iloc[0]
     drawn = [np.asarray(line.get_xdata())[0] for line in figure.axes[0].lines if len(line.get_xdata()) == 1]  # type: ignore[arg-type]
     assert row["score"] not in drawn
