@@ -62,9 +62,9 @@ def sampling_label(experiment: Experiment, arm: Arm) -> str:
 
 
 def blocks_text(experiment: Experiment, arms: Iterable[Arm]) -> str:
-    """ ", decoded in blocks of 16" where all arms decode blocks of one size; nothing otherwise."""
+    """ "; blocks of 16" where all arms decode blocks of one size; nothing otherwise."""
     sizes = {experiment.decoders[arm.decoder].block_size for arm in arms}
-    return f", decoded in blocks of {size}" if len(sizes) == 1 and isinstance(size := sizes.pop(), int) else ""
+    return f"; blocks of {size}" if len(sizes) == 1 and isinstance(size := sizes.pop(), int) else ""
 
 
 _GREEK = {"gamma": GAMMA, "tau": "\N{GREEK SMALL LETTER TAU}"}

@@ -172,7 +172,7 @@ def test_figure5_has_a_panel_per_model_and_benchmark_and_the_reported_ones(tmp_p
     passes = twin["forward_passes"] / 500
     whole = [(passes, twin["score_low"]), (passes, twin["score_high"])]
     assert any(np.allclose(bar, whole) for bar in bars)
-    assert says(figure, "curves: SBD short / SBD, decoded in blocks of 16;")
+    assert says(figure, "curves: SBD short / SBD; blocks of 16;")
     assert has_point(figure.axes[5], 335, 58.5)
     assert has_point(figure.axes[5], 1024, 59.4)
 
@@ -187,7 +187,7 @@ def test_figures12_13_has_a_curve_per_rule(tmp_path: Path) -> None:
     code = row(frame, model="qwen3-tiny", run="sbd", decoder="factor_2", benchmark="tiny_code")
     assert has_point(figure.axes[3], code["forward_passes"] / 500, code["score"])
     assert [len(line) for line in curves(figure.axes[4])] == [7, 11, 7]
-    assert says(figure, "run SBD, decoded in blocks of 16;")
+    assert says(figure, "run SBD; blocks of 16;")
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend[0] == r"EB by entropy ($\gamma$ 0.1 to 0.6)"
     assert legend[2] == "factor (f 0.2 to 2)"
