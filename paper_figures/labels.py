@@ -69,6 +69,9 @@ def blocks_text(experiment: Experiment, arms: Iterable[Arm]) -> str:
 
 _GREEK = {"gamma": GAMMA, "tau": "\N{GREEK SMALL LETTER TAU}"}
 
+_COMPARED = {"<=": r"$\leq$", ">=": r"$\geq$", "<": "$<$", ">": "$>$"}
+"""Outside of mathematics the default fonts of TeX have upside-down marks in the places of < and >."""
+
 
 def markdown(text: str) -> str:
     """A label in Markdown: Greek letters, and no sign that ends a cell."""
@@ -81,6 +84,7 @@ def tex(text: str) -> str:
     """A label in TeX: Greek letters with subscripts, the rest escaped."""
     escaped = re.sub(r"([&%$#_{}])", r"\\\1", text)
     escaped = escaped.replace("\N{INFINITY}", r"$\infty$").replace(TIMES, r"$\times$")
+    escaped = re.sub("[<>]=?", lambda found: _COMPARED[found.group()], escaped)
     for name in _GREEK:
         escaped = re.sub(rf"\b{name}\\_(\w+)", rf"$\\{name}_{{\\mathrm{{\1}}}}$", escaped)
         escaped = re.sub(rf"(?<!\\)\b{name}\b", rf"$\\{name}$", escaped)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +16,7 @@ from sbd.files import write_text
 class Layout:
     """Cells as text. groups: number of rows between two rules; empty for none. left: how many columns stand left.
 
+    paragraphs: for TeX, by column, the share of the text width that long cells are broken at.
     below: a block with columns of its own that follows, such as the numbers that the paper reports.
     """
 
@@ -25,6 +26,7 @@ class Layout:
     left: int = 1
     groups: Sequence[int] = ()
     below: Layout | None = None
+    paragraphs: Mapping[int, float] = field(default_factory=dict)
 
 
 def to_markdown(layout: Layout) -> str:
@@ -45,7 +47,11 @@ def to_markdown(layout: Layout) -> str:
 
 def to_tex(layout: Layout) -> str:
     """A tabular (package booktabs); a rule after each group; the caption as a comment."""
-    columns = "l" * layout.left + "r" * (len(layout.header) - layout.left)
+    plain = "l" * layout.left + "r" * (len(layout.header) - layout.left)
+    shares = layout.paragraphs
+    columns = "".join(
+        rf"p{{{shares[index]:g}\linewidth}}" if index in shares else one for index, one in enumerate(plain)
+    )
     ends = {sum(layout.groups[: i + 1]) for i in range(len(layout.groups) - 1)}
     lines = [f"% {layout.caption}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
     lines += [" & ".join(map(tex, layout.header)) + r" \\", r"\midrule"]

@@ -121,6 +121,11 @@ def test_tex_escapes_what_it_must() -> None:
     text = tables.to_tex(layout)
     assert r"a\_b & 50\% \& more \\" in text
     assert r"x\#1 & $\gamma_{\mathrm{low}}$ = 0.1 \\" in text
+    assert text.splitlines()[1] == r"\begin{tabular}{lr}"
+    layout = tables.Layout(["a", "b"], [["x > 0", "<= 1"]], "Caption.", paragraphs={0: 0.5})
+    text = tables.to_tex(layout)
+    assert text.splitlines()[1] == r"\begin{tabular}{p{0.5\linewidth}r}"
+    assert r"x $>$ 0 & $\leq$ 1 \\" in text
 
 
 @pytest.mark.parametrize(

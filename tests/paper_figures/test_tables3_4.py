@@ -39,7 +39,9 @@ def test_four_tables(tmp_path: Path) -> None:
     assert len(corrected) == 288 * 4 * 4
     assert set(corrected["hardware"]) == {"H100", "H200", "B200", "this machine (cpu)"}
     text = (tmp_path / "table4_corrected.md").read_text()
-    assert "table4_corrected.csv has Llama-3.1-8B, Qwen-3-8B, with and without the LM head, on H100, H200, B200," in text
+    assert (
+        "table4_corrected.csv has Llama-3.1-8B, Qwen-3-8B, with and without the LM head, on H100, H200, B200," in text
+    )
     # A machine that was measured in float32 moves four bytes a number, the presets one.
     cells = pd.read_csv(tmp_path / "table3_corrected.csv")
     cell = {"model": "Llama-3.1-8B", "lm_head": "yes", "batch_size": 4, "kv_cache_length": 4096, "block_size": 16}
