@@ -158,7 +158,8 @@ def layout(experiment: Experiment, rows: pd.DataFrame) -> tables.Layout:
         "gain by eq. 16",
     ]
     caption = (
-        f"Scale {experiment.scale}, {_measured(experiment, rows)}. Gain: tokens per second over our autoregressive loop. Positions per pass: of the "
+        f"Scale {experiment.scale}, {_measured(experiment, rows)}. Gain: tokens per second over our "
+        "autoregressive loop. Positions per pass: of the "
         f"whole batch, through all layers, after the prefill. Over the same {_problems(rows)}."
     )
     groups = [int(count) for count in rows.groupby(["model", "batch"], sort=False).size()]

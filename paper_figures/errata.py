@@ -430,8 +430,8 @@ FAULTS = {
         "figure 11, p. 18; tables 3 and 4",
         "This is why the length of the KV cache hardly matters in the tables. With true sizes a block of 16 still "
         "costs a few percent; a block of 64, and the first pass of a block of 32, cost much more over a long cache. "
-        "The check mends the sizes alone; the corrected tables here also have the sizes of Llama and Qwen, the bandwidth "
-        "of the data sheet and the LM head.",
+        "The check mends the sizes alone; the corrected tables here also have the sizes of Llama and Qwen, the "
+        "bandwidth of the data sheet and the LM head.",
         roofline_sizes,
     ),
     "bandwidth": Fault(

@@ -54,10 +54,8 @@ def draw(experiment: Experiment, losses: pd.DataFrame, partial: bool = False) ->
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=min(3, len(names)))
     counts = [int(inputs.where(losses, model=model, run=run)["count"].to_numpy().sum()) for model, run in names]
     tokens = " to ".join(f"{count:,}" for count in dict.fromkeys((min(counts), max(counts))))
-    text = (
-        f"scale {experiment.scale}; held-out text in blocks of {', '.join(inputs.unique(losses, 'block_size'))}, n = {tokens} masked "
-        "tokens a curve; means over tokens; one seed a run"
-    )
+    sizes = ", ".join(inputs.unique(losses, "block_size"))
+    text = f"scale {experiment.scale}; held-out text in blocks of {sizes}, n = {tokens} masked tokens a curve; means over tokens; one seed a run"
     style.note(figure, text, command.partial_warning(missing))
     return figure
 

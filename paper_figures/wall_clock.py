@@ -86,8 +86,8 @@ def draw(
         handles.append(Line2D([], [], color="#404040", linestyle=":", label=f"roofline, {machine.name}"))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
     text = (
-        f"scale {experiment.scale}; {pareto.curves_text(experiment)}; time of generating whole batches, prefill included, measured once "
-        "while other evaluations ran beside on the same cores; "
+        f"scale {experiment.scale}; {pareto.curves_text(experiment)}; time of generating whole batches, prefill "
+        "included, measured once while other evaluations ran beside on the same cores; "
         r"small numbers: $\gamma$"
     )
     if machine:

@@ -154,7 +154,7 @@ def test_an_arm_without_another_to_compare_with_is_not_shown(tmp_path: Path) -> 
     assert [row[4] for row in shown] == ["\N{EN DASH}"] * 2
     with style.house_style():
         figure = ablations.draw(experiment, frame, experiment.figures.ablations)
-        alone = Ablations(groups={"size": experiment.figures.ablations.groups["block size"]})
+        alone = Ablations(benchmarks=None, groups={"size": experiment.figures.ablations.groups["block size"]})
         legend = ablations.draw(experiment, frame, alone).legends[0]
         assert [text.get_text() for text in legend.get_texts()] == ["Llama 0.9M"]
     row = inputs.where(frame, model="qwen3-tiny", run="sbd", decoder="gamma_0.1", benchmark="tiny_gsm").iloc[0]
