@@ -394,10 +394,10 @@ def layout(
         rows.append([claim.name, claim.paper, claim.condition, n, evidence or "none", verdict(claim.cells)])
     caption = (
         f"Scale {scale}; evidence of this run with 95% intervals over n problems; a calculation and a ratio of "
-        "measured times have none, and count as the number alone. A run that was repeated with another seed is another cell. "
-        "Reproduced: in every cell the whole interval of every quantity is on the "
-        "claimed side. Trend only: the estimates are in more than half of them. A cell that cannot be compared, or is "
-        "missing, is not on the claimed side. The verdict is computed, not written."
+        "measured times have none, and count as the number alone. A run that was repeated with another seed is "
+        "another cell. Reproduced: in every cell the whole interval of every quantity is on the claimed side. Trend "
+        "only: the estimates are in more than half of them. A cell that cannot be compared, or is missing, is not on "
+        "the claimed side. The verdict is computed, not written."
     )
     if warning := command.partial_warning(list(missing)):
         caption += f" {warning}."

@@ -55,7 +55,10 @@ def draw(experiment: Experiment, losses: pd.DataFrame, partial: bool = False) ->
     counts = [int(inputs.where(losses, model=model, run=run)["count"].to_numpy().sum()) for model, run in names]
     tokens = " to ".join(f"{count:,}" for count in dict.fromkeys((min(counts), max(counts))))
     sizes = ", ".join(inputs.unique(losses, "block_size"))
-    text = f"scale {experiment.scale}; held-out text in blocks of {sizes}, n = {tokens} masked tokens a curve; means over tokens; one seed a run"
+    text = (
+        f"scale {experiment.scale}; held-out text in blocks of {sizes}, n = {tokens} masked tokens a curve; "
+        "means over tokens; one seed a run"
+    )
     style.note(figure, text, command.partial_warning(missing))
     return figure
 
