@@ -25,22 +25,22 @@ def decode(engine: Engine, rows: Rows) -> None:
     """Until every row is done: the last token goes in, the next comes out; the prefill gives the first token."""
     lengths = rows.request.lengths
     equal = len(set(lengths)) == 1  # then all slots in view are visible to every row and no mask is needed
-    query = (rows.start - 1)[:, None]
-    hidden, row = prefill(engine, rows), query
+    query = rows.start - 1
+    logits = engine.logits(prefill(engine, rows), query)
     newest = max(lengths)
     while True:
-        logits = engine.logits(hidden, row)
         position = query + 1
         rows.pass_number += 1
         recorded = None if rows.entropy is None else entropies(logits)
-        rows.reveal(position, rows.choose(logits, position), ~rows.done[:, None], recorded)
-        rows.advance(position[:, 0] + 1, width=1)
-        active = int((~rows.done).sum())
+        tokens = rows.choose(logits, position)
+        rows.reveal(position, tokens, rows.running, entropies=recorded)
+        query = position
+        rows.advance(query + 1, width=1)
+        active = int(rows.running.sum())
         if not active:
             return
-        query, row = position, torch.zeros_like(position)
         newest += 1
-        tokens = rows.sequence.gather(1, query)
         thin = engine.packs(active, query.shape)
-        needed = ~rows.done[:, None] if thin else None
-        hidden = engine.forward(tokens, query, "all" if equal and not thin else query + 1, newest, needed=needed)
+        needed = rows.running if thin else None
+        limit = "all" if equal and not thin else query + 1
+        logits = engine.logits(engine.forward(tokens, query, limit, newest, needed=needed))

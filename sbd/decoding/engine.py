@@ -134,7 +134,11 @@ class Engine:
         if self.passes > 1:
             self.queries += queries
 
-    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf."""
-        picked = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1]))
-        return self.call(self.model.lm_head, picked).index_fill_(-1, self.forbidden, -torch.inf)
+    def logits(self, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf.
+
+        ``rows`` None takes all of ``hidden`` [batch, n, hidden].
+        """
+        if rows is not None:
+            hidden = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1]))
+        return self.call(self.model.lm_head, hidden).index_fill_(-1, self.forbidden, -torch.inf)

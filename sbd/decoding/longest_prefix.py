@@ -43,22 +43,21 @@ def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
     length = anchor = rows.start - 1
     commit, view = 0, max(rows.request.lengths) - 1 + k
     while True:
-        rows.is_block_start.scatter_(1, anchor[:, None] + 1, True)
-        slots = length[:, None] + column[: k + engine.width(commit, k)]
+        rows.is_block_start.scatter_(1, anchor + 1, True)
+        slots = length + column[: k + engine.width(commit, k)]
         # The masks behind the anchor are in the sequence already: everything that is not accepted is a mask there.
-        limit = torch.where(slots < anchor[:, None], slots + 1, (anchor + k)[:, None])
-        needed = (slots < (anchor + k)[:, None]) & ~rows.done[:, None]
+        limit = torch.where(slots < anchor, slots + 1, anchor + k)
+        needed = (slots < anchor + k) & rows.running
         hidden = engine.forward(rows.sequence.gather(1, slots), slots, limit, view, needed=needed)
         rows.pass_number += 1
-        logits = engine.logits(hidden, (anchor - length)[:, None] + column[:k])
-        positions = anchor[:, None] + 1 + column[:k]
+        logits = engine.logits(hidden, anchor - length + column[:k])
+        positions = anchor + 1 + column[:k]
         tokens = rows.choose(logits, positions)
         entropy = None if rows.entropy is None else entropies(logits)
-        count = _accepted(settings, logits, tokens, entropy)
-        rows.reveal(positions, tokens, (column[:k] < count[:, None]) & ~rows.done[:, None], entropy)
-        length, running = anchor, ~rows.done
-        anchor = torch.where(running, anchor + count, anchor)
+        count = _accepted(settings, logits, tokens, entropy)[:, None]
+        rows.reveal(positions, tokens, (column[:k] < count) & rows.running, entropies=entropy)
+        length, anchor = anchor, torch.where(rows.running, anchor + count, anchor)
         rows.advance(anchor + 1, width=k)
-        active, commit, view = torch.stack([(~rows.done).sum(), (anchor - length).amax(), (anchor + k).amax()]).tolist()
+        active, commit, view = torch.stack([rows.running.sum(), (anchor - length).amax(), (anchor + k).amax()]).tolist()
         if not active:
             return

@@ -93,7 +93,7 @@ class Sampling:
 
     def choose(self, logits: Tensor, samples: Tensor, positions: Tensor) -> Tensor:
         """Tokens [batch, n] from logits [batch, n, vocab]; ``positions`` [batch, n] count new tokens from 0."""
-        if self.temperature == 0:
+        if self.greedy:
             return logits.argmax(-1)
         rows, key = logits.flatten(0, 1), keys(self.seed, samples, positions).flatten()
         step = max(1, _CHUNK_ELEMENTS // rows.shape[-1])
@@ -101,6 +101,11 @@ class Sampling:
             self._draw(rows[start : start + step], key[start : start + step]) for start in range(0, rows.shape[0], step)
         ]
         return torch.cat(tokens).view(logits.shape[:2])
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most likely token is taken, whatever the sample and the position."""
+        return self.temperature == 0
 
     def _draw(self, logits: Tensor, key: Tensor) -> Tensor:
         tempered = _filter(logits.float() / self.temperature, self.top_k, self.top_p)

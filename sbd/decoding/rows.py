@@ -49,8 +49,10 @@ class Generation:
 class Rows:
     """Tokens of prompt and solution by position, and how far each row has come. All state lives on the device.
 
-    ``start`` [batch]: the first new position; ``known`` [batch]: every position before it is revealed; ``done``
-    [batch].
+    What is one number per row is a column, [batch, 1], so that it meets [batch, n] as it is: the loop around a small
+    model costs what its operations count. ``start``: the first new position; ``limit``: the position behind the last
+    that the row may have; ``first_end``: that of the first end token revealed so far, whatever is masked before it
+    (the capacity if there is none); ``known``: every position before it is revealed; ``running``: not done.
     """
 
     def __init__(self, request: Request, margin: int):
@@ -59,22 +61,19 @@ class Rows:
         batch, width = request.prompts.shape
         self.batch = batch
         self.capacity = max(request.lengths) + request.max_new_tokens + margin
-        self.start = torch.tensor(request.lengths, device=device)
+        self.start = torch.tensor(request.lengths, device=device)[:, None]
         self.samples = torch.tensor(request.samples, device=device)
         column = torch.arange(self.capacity, device=device)
         self.sequence = torch.full((batch, self.capacity), request.mask_token, dtype=torch.long, device=device)
-        self.sequence[:, :width] = torch.where(
-            column[:width] < self.start[:, None], request.prompts, self.sequence[:, :width]
-        )
-        self.revealed_at = torch.zeros((batch, self.capacity), dtype=torch.int32, device=device)
+        self.sequence[:, :width] = torch.where(column[:width] < self.start, request.prompts, self.sequence[:, :width])
+        self.revealed_at = torch.zeros((batch, self.capacity), dtype=torch.long, device=device)
         self.entropy = torch.zeros((batch, self.capacity), device=device) if request.record_entropy else None
         self.is_block_start = torch.zeros((batch, self.capacity), dtype=torch.bool, device=device)
-        self.known = self.start.clone()
+        self.known = self.start
         self.limit = self.start + request.max_new_tokens
-        self.end = self.limit.clone()
-        self.ended = torch.zeros(batch, dtype=torch.bool, device=device)
-        self.done = torch.zeros(batch, dtype=torch.bool, device=device)
-        self.forward_passes = torch.zeros(batch, dtype=torch.long, device=device)
+        self.first_end = torch.full_like(self.start, self.capacity)
+        self.running = torch.ones_like(self.start, dtype=torch.bool)
+        self.forward_passes = torch.zeros_like(self.start)
         self.end_tokens = torch.tensor(request.end_tokens, dtype=torch.long, device=device)
         self.pass_number = 0
         self._texts: list[list[int]] = [[] for _ in range(batch)]
@@ -82,50 +81,62 @@ class Rows:
         self._tests = [] if request.stop is None else [request.stop() for _ in range(batch)]
         self._stopped: set[int] = set()
 
+    @property
+    def end(self) -> Tensor:
+        """Where each row would end now, [batch, 1]: behind its first end token, or at its limit."""
+        return torch.minimum(self.limit, self.first_end + 1)
+
     def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
         """Tokens [batch, n] for absolute positions [batch, n]."""
-        return self.request.sampling.choose(logits, self.samples, positions - self.start[:, None])
+        sampling = self.request.sampling
+        return sampling.choose(logits, self.samples, positions if sampling.greedy else positions - self.start)
 
-    def behind_end(self, tokens: Tensor) -> Tensor:
-        """Which of ``tokens`` [batch, n] of neighbouring positions have an end token somewhere before them."""
-        is_end = (tokens[..., None] == self.end_tokens).any(-1)
-        return is_end.cumsum(1) > is_end.long()
+    def reveal(
+        self,
+        positions: Tensor,
+        tokens: Tensor,
+        reveal: Tensor,
+        filled: Tensor | None = None,
+        entropies: Tensor | None = None,
+    ) -> None:
+        """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True.
 
-    def reveal(self, positions: Tensor, tokens: Tensor, reveal: Tensor, entropies: Tensor | None = None) -> None:
-        """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True."""
-        self.sequence.scatter_(1, positions, torch.where(reveal, tokens, self.sequence.gather(1, positions)))
-        earlier = self.revealed_at.gather(1, positions)
-        self.revealed_at.scatter_(1, positions, earlier.masked_fill(reveal, self.pass_number))
+        A position is revealed once. filled: what stands at the positions now, if the caller has it.
+        """
+        filled = self.sequence.gather(1, positions) if filled is None else filled
+        self.sequence.scatter_(1, positions, torch.where(reveal, tokens, filled))
+        self.revealed_at.scatter_add_(1, positions, reveal * self.pass_number)
+        if self.end_tokens.numel():
+            ends = self._is_end(tokens).logical_and_(reveal)
+            self.first_end = torch.minimum(
+                self.first_end, torch.where(ends, positions, self.capacity).amin(1, keepdim=True)
+            )
         if self.entropy is not None and entropies is not None:
             self.entropy.scatter_(1, positions, torch.where(reveal, entropies, self.entropy.gather(1, positions)))
 
+    def _is_end(self, tokens: Tensor) -> Tensor:
+        """Which of ``tokens`` [batch, n] are end tokens."""
+        if len(self.request.end_tokens) == 1:
+            return tokens == self.request.end_tokens[0]
+        return (tokens[..., None] == self.end_tokens).any(-1)
+
     def advance(self, known: Tensor, width: int) -> None:
-        """End of a pass: positions before ``known`` [batch] are revealed, at most ``width`` more than before."""
-        if self.end_tokens.numel():
-            window = self.known[:, None] + torch.arange(width, device=known.device)
-            tokens = self.sequence.gather(1, window.clamp(max=self.capacity - 1))
-            is_end = (tokens[..., None] == self.end_tokens).any(-1) & (window < known[:, None])
-            end = torch.where(is_end, window + 1, self.capacity).amin(1)
-            self.ended |= ~self.done & (end <= self.limit)
-            self.end = torch.where(self.done, self.end, torch.minimum(self.end, end))
-        finished = known >= self.end
-        newly = finished & ~self.done
-        self.forward_passes = torch.where(newly, self.pass_number, self.forward_passes)
-        before = self.known
-        self.known = torch.where(self.done, self.known, known)
-        self.done = self.done | finished
+        """End of a pass: positions before ``known`` [batch, 1] are revealed, at most ``width`` more than before."""
+        self.forward_passes += self.running
+        before, self.known = self.known, known
+        self.running = self.running & (known < self.end)
         if self._tests or self.request.on_tokens:
             self._follow(before, width)
 
     def _follow(self, before: Tensor, width: int) -> None:
         """Test the stop condition on the tokens that became final, and hand them out (reads these to the host).
 
-        before [batch]: what was known before this pass; at most ``width`` tokens from there on are new.
+        before [batch, 1]: what was known before this pass; at most ``width`` tokens from there on are new.
         """
-        window = before[:, None] + torch.arange(width, device=before.device)
+        window = before + torch.arange(width, device=before.device)
         tokens = self.sequence.gather(1, window.clamp(max=self.capacity - 1))
         final = torch.minimum(self.known, self.end)
-        for row, (end, *found) in enumerate(torch.cat([final[:, None], tokens], 1).tolist()):
+        for row, (end, *found) in enumerate(torch.cat([final, tokens], 1).tolist()):
             text, start = self._texts[row], self.request.lengths[row]
             seen = len(text)
             if row in self._stopped or end - start <= seen:
@@ -134,29 +145,27 @@ class Rows:
                 text.append(token)
                 if self._tests and self._tests[row](text):
                     self._stopped.add(row)
-                    self.end[row] = start + len(text)
-                    self.ended[row] = False
-                    self.forward_passes[row] = self.pass_number
-                    self.done[row] = True
+                    self.limit[row] = start + len(text)
+                    self.running[row] = False
                     break
             if self.request.on_tokens:
                 self.request.on_tokens(row, text[seen:])
 
     def generation(self, prefill_passes: int, model_passes: int, model_queries: int) -> Generation:
         """The result, read to the host once."""
-        ends = self.end.tolist()
+        ends = self.end[:, 0].tolist()
         spans = [slice(start, end) for start, end in zip(self.request.lengths, ends, strict=True)]
 
         def cut(values: Tensor) -> list[list]:
             return [row[span].tolist() for row, span in zip(values.cpu(), spans, strict=True)]
 
-        ended = self.ended.tolist()
+        ended = (self.first_end < self.limit)[:, 0].tolist()
         reasons: list[Literal["eos", "stop", "length"]] = [
             "stop" if row in self._stopped else "eos" if ended[row] else "length" for row in range(self.batch)
         ]
         return Generation(
             tokens=cut(self.sequence),
-            forward_passes=self.forward_passes.tolist(),
+            forward_passes=self.forward_passes[:, 0].tolist(),
             prefill_passes=[prefill_passes] * self.batch,
             revealed_at=cut(self.revealed_at),
             finish_reasons=reasons,

@@ -32,7 +32,7 @@ _LONG_PROMPT = 4096
 
 @dataclass
 class _Drafts:
-    """Candidates of every row: ``tokens`` [batch, k], the first one certain; the first ``count`` [batch] are there.
+    """Candidates of every row: ``tokens`` [batch, k], the first one certain; the first ``count`` [batch, 1] are there.
 
     ``chance`` [batch, k] is the probability that the model gives each candidate, 0 behind ``count``.
     """
@@ -48,66 +48,70 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
     column = torch.arange(k, device=rows.start.device)
     drafts = _prefill(engine, rows, k)
     length, longest = rows.start, max(rows.request.lengths)
-    while not bool(rows.done.all()):
-        width, undrafted = torch.stack([drafts.count.amax(), (drafts.count == 1).any().long()]).tolist()
+    while True:
+        active, width, undrafted = torch.stack(
+            [rows.running.sum(), drafts.count.amax(), (drafts.count == 1).any().long()]
+        ).tolist()
+        if not active:
+            return
         groups = min(settings.branches, width) or undrafted
         after = _likeliest(drafts.chance[:, :width], groups)
         hidden = _pass(engine, rows, drafts, width, length, after, k, longest)
         rows.pass_number += 1
 
-        logits = engine.logits(hidden, column[:width].expand(rows.batch, -1))
-        targets = length[:, None] + 1 + column[:width]
+        logits = engine.logits(hidden[:, :width])
+        targets = length + 1 + column[:width]
         verdict = rows.choose(logits, targets)
-        agrees = (verdict[:, :-1] == drafts.tokens[:, 1:width]) & (column[1:width] < drafts.count[:, None])
-        accepted = (1 + agrees.long().cumprod(-1).sum(-1)).masked_fill(rows.done, 0)
+        agrees = (verdict[:, :-1] == drafts.tokens[:, 1:width]) & (column[1:width] < drafts.count)
+        accepted = (1 + agrees.long().cumprod(-1).sum(-1, keepdim=True)) * rows.running
         recorded = None if rows.entropy is None else entropies(logits)
-        rows.reveal(targets, verdict, column[:width] < accepted[:, None], recorded)
+        rows.reveal(targets, verdict, column[:width] < accepted, entropies=recorded)
 
-        certain = verdict.gather(1, (accepted - 1).clamp(min=0)[:, None])
+        certain = verdict.gather(1, (accepted - 1).clamp(min=0))
         # With no branches a group only serves rows that had nothing to verify, whatever the rest of the batch laid.
-        laid = (after == accepted[:, None]) & ((drafts.count == 1) | (settings.branches > 0))[:, None]
+        laid = (after == accepted) & ((drafts.count == 1) | (settings.branches > 0))
         length = length + accepted
         rows.advance(length + 1, width=k)
         longest = int(length.amax())
         first = width + laid.long().argmax(-1, keepdim=True) * k if groups else None
-        drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(-1), k)
+        drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(-1, keepdim=True), k)
 
 
 def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
     """The prompts, causal, with a first group of masks behind each; reveals the first token."""
     batch, start, width = rows.batch, rows.start, max(rows.request.lengths)
     rows.pass_number = 1
-    last = (start - 1)[:, None]
+    last = start - 1
     if width < _LONG_PROMPT and k > 1:
         column = torch.arange(width + k, device=start.device)
         slots = column.expand(batch, -1)
         in_group = column >= width
         tokens = rows.sequence[:, : width + k].masked_fill(in_group, rows.request.mask_token)
-        positions = torch.where(in_group, start[:, None] + column - width, slots)
-        limit = torch.where(in_group, start[:, None], slots + 1)
+        positions = torch.where(in_group, start + column - width, slots)
+        limit = torch.where(in_group, start, slots + 1)
         low, high = (in_group * width).expand(batch, -1), (in_group * (width + k)).expand(batch, -1)
         hidden = engine.forward(tokens, slots, limit, width + k, positions, (low, high))
         first = torch.full_like(last, width)
     else:
         hidden, first = prefill(engine, rows), None
     logits = engine.logits(hidden, last)
-    certain = rows.choose(logits, start[:, None])
+    certain = rows.choose(logits, start)
     recorded = None if rows.entropy is None else entropies(logits)
-    rows.reveal(start[:, None], certain, torch.ones_like(certain, dtype=torch.bool), recorded)
+    rows.reveal(start, certain, rows.running, entropies=recorded)
     rows.advance(start + 1, width=1)
-    return _draft(engine, rows, hidden, first, start, certain, torch.ones_like(rows.done), k)
+    return _draft(engine, rows, hidden, first, start, certain, torch.ones_like(rows.running), k)
 
 
 def _pass(
     engine: Engine, rows: Rows, drafts: _Drafts, width: int, length: Tensor, after: Tensor, k: int, longest: int
 ) -> Tensor:
     """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups]."""
-    groups, count = after.shape[1], drafts.count[:, None]
+    groups, count = after.shape[1], drafts.count
     inside = torch.arange(groups * k, device=length.device)
     column = torch.arange(width, device=length.device)
-    head = length[:, None] + column
-    base = length[:, None] + width + inside
-    behind = (length[:, None] + after).repeat_interleave(k, dim=1)
+    head = length + column
+    base = length + width + inside
+    behind = (length + after).repeat_interleave(k, dim=1)
     low = base - inside % k
     masks = torch.full_like(base, rows.request.mask_token)
     none = torch.zeros_like(head)
@@ -118,7 +122,7 @@ def _pass(
         view=longest + width + groups * k,
         positions=torch.cat([head, behind + inside % k], 1),
         own=(torch.cat([none, low], 1), torch.cat([none, low + k], 1)),
-        needed=torch.cat([column < count, (after <= count).repeat_interleave(k, dim=1)], 1) & ~rows.done[:, None],
+        needed=torch.cat([column < count, (after <= count).repeat_interleave(k, dim=1)], 1) & rows.running,
     )
 
 
@@ -132,14 +136,14 @@ def _draft(
     laid: Tensor,
     k: int,
 ) -> _Drafts:
-    """Candidates from the group whose masks start at query ``first`` [batch, 1], in the rows where ``laid`` [batch]."""
+    """Candidates from the group whose masks start at query ``first`` [batch, 1], where ``laid`` [batch, 1]."""
     count = torch.where(laid, k, 1) if first is not None else torch.ones_like(length)
     column = torch.arange(k, device=length.device)
     if first is None or k == 1:
         return _Drafts(certain.expand(-1, k), count, (column == 0).float().expand(rows.batch, -1))
     logits = engine.logits(hidden, first + column[1:])
-    tokens = rows.choose(logits, length[:, None] + column[1:])
-    chance = token_probabilities(logits, tokens) * laid[:, None]
+    tokens = rows.choose(logits, length + column[1:])
+    chance = token_probabilities(logits, tokens) * laid
     return _Drafts(torch.cat([certain, tokens], 1), count, torch.cat([torch.ones_like(certain).float(), chance], 1))
 
 
