@@ -27,7 +27,7 @@ stop() {
 for name in slurm.conf gres.conf; do
     if [ -e "/etc/slurm/$name" ] && [ ! -L "/etc/slurm/$name" ]; then
         echo "/etc/slurm/$name belongs to another Slurm; not touched" >&2
-        exit 1
+        exit 4
     fi
 done
 # One such cluster at a time: the links in /etc/slurm lead to it.

@@ -22,7 +22,7 @@ from sbd.states import state_steps
 from tests.workflow.conftest import ROOT, copy_project
 
 pytestmark = pytest.mark.slow
-STEPS = 150
+STEPS = 100
 EXPERIMENT = f"""
 scale: slurm
 tokenizer: {{vocab_size: 400}}
