@@ -38,6 +38,25 @@ def predicted_gain(forwards_per_block: float, k: int, time_1: float, time_k: flo
     return k * time_1 / (time_2k + (forwards_per_block - 1) * time_k)
 
 
+def counted_gain(
+    reference_passes: float,
+    passes: float,
+    queries: float,
+    full: int,
+    time_1: float,
+    time_k: float,
+    time_2k: float,
+) -> float:
+    """Equation 16 with counted passes in place of l passes a block of which one commits.
+
+    In a batch rows start blocks at different times, and a pass is as wide as the rows that commit in it make it. Both
+    decoders give the same number of tokens: the autoregressive one in ``reference_passes``, the other in ``passes``, in
+    which ``queries`` positions go through the layers. A pass of ``full`` positions (k of every row) costs ``time_k``,
+    one of twice as many ``time_2k``, and one of another width what lies on the line through these two.
+    """
+    return reference_passes * time_1 / (passes * time_k + (queries / full - passes) * (time_2k - time_k))
+
+
 def _one_pass(
     model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int, execution: Execution = "eager"
 ) -> Callable[[], object]:
@@ -74,6 +93,10 @@ def measure(
 ) -> list[dict[str, Any]]:
     """One row for each batch size and decoder, our autoregressive loop first, and the baselines of Hugging Face.
 
+    The equation is about passes behind the prompt, so ``gain_decoding`` stands beside it: there the time of one
+    autoregressive token, which is that of checks, memory and prefill, is taken off each decoder's time (and the tokens
+    that the prefill itself gives off their number). ``gain_measured`` is what a user has of it, all included.
+
     ``prompts`` are token ids; each batch size decodes all of them, in batches. Every contender is warmed up once. The
     prompt lookup of Hugging Face is measured at batch 1 only, since it knows no other.
     Columns: see ``_row``. Times per pass are in milliseconds, empty where a column does not apply.
@@ -100,6 +123,7 @@ def measure(
                 lookup = {"prompt_lookup_num_tokens": 10}
                 runs["hf_prompt_lookup"] = _theirs(model, batches, max_new_tokens, eos_token_id, lookup)
         counts = {name: run() for name, run in runs.items()}  # also the warm-up
+        begin = _ours(model, batches, contenders[_REFERENCE], 1, eos_token_id, execution)
         context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
         blocks = {_block(decoder) for decoder in contenders.values() if not isinstance(decoder, Autoregressive)}
         shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
@@ -109,9 +133,11 @@ def measure(
                 once()  # the first pass of an engine is never captured, the second one is
                 once()
         seconds: dict[str, list[float]] = {name: [] for name in runs}
+        beginnings: list[float] = []
         shares: dict[str, list[float]] = {name: [] for name in contenders}
         times: dict[tuple[int, int], list[float]] = {shape: [] for shape in passes}
         for _ in range(repeats):
+            beginnings.append(_seconds(begin, model.device, clock))
             for name, run in runs.items():
                 seconds[name].append(_seconds(run, model.device, clock))
                 if name in contenders:
@@ -120,13 +146,11 @@ def measure(
                     for shape, once in passes.items():
                         times[shape] += [_seconds(once, model.device, clock) for _ in range(3)][1:]
         cost = {shape: statistics.median(values) for shape, values in times.items()}
-        reference = statistics.median(seconds[_REFERENCE]) / counts[_REFERENCE].tokens
+        reference = _Timed(counts[_REFERENCE], seconds[_REFERENCE], beginnings)
         for name in runs:
             share = statistics.median(shares[name]) if name in contenders else None
-            measured = statistics.median(seconds[name])
-            decoder = contenders.get(name)
-            row = _row(name, size, decoder, counts[name], measured, share, reference, cost, model, clock, execution)
-            rows.append(row)
+            timed = _Timed(counts[name], seconds[name], beginnings)
+            rows.append(_row(name, size, contenders.get(name), timed, reference, share, cost, model, clock, execution))
     return rows
 
 
@@ -146,43 +170,74 @@ class _Counts:
 
     def __init__(self) -> None:
         self.tokens = self.forward_passes = self.model_passes = self.queries = self.batches = 0
+        self.begun = 0
+        """Tokens that came with the prefill: those of the decoders that count it as a pass."""
+
+
+class _Timed:
+    """What a contender gave, the median of its ``seconds``, and of those of them that came behind the prefill."""
+
+    def __init__(self, counts: _Counts, seconds: Sequence[float], beginnings: Sequence[float]):
+        self.counts = counts
+        self.seconds = statistics.median(seconds)
+        self.decoding = max(0.0, self.seconds - statistics.median(beginnings))
+        self.passes = counts.model_passes - counts.batches
+        self.decoded = counts.tokens - counts.begun
+
+    def gains(self, reference: _Timed) -> tuple[float, float | None]:
+        """Tokens per second over those of ``reference``: of all, and behind the prefill (None if nothing is there)."""
+        whole = reference.seconds / reference.counts.tokens / (self.seconds / self.counts.tokens)
+        if not (self.decoded and reference.decoded and self.decoding):
+            return whole, None
+        return whole, reference.decoding / reference.decoded / (self.decoding / self.decoded)
 
 
 def _row(
     name: str,
     batch: int,
     decoder: Decoder | None,
-    counts: _Counts,
-    seconds: float,
+    timed: _Timed,
+    reference: _Timed,
     share: float | None,
-    reference: float,
     times: Mapping[tuple[int, int], float],
     model: PreTrainedModel,
     clock: Clock,
     execution: Execution,
 ) -> dict[str, Any]:
-    k = 1 if decoder is None else _block(decoder)
+    k, counts = 1 if decoder is None else _block(decoder), timed.counts
     per_forward = counts.tokens / counts.forward_passes
-    gain = None
+    predicted = counted = None
     if isinstance(decoder, SetBlock):
-        gain = predicted_gain(k / per_forward, k, times[1, 1], times[k, k], times[2 * k, k])
-    after_prefill = counts.model_passes - counts.batches
-    wide = None if decoder is None or after_prefill == 0 else counts.queries / after_prefill
+        costs = (times[1, 1], times[k, k], times[2 * k, k])
+        predicted = predicted_gain(k / per_forward, k, *costs)
+        if reference.decoded:
+            passes = reference.passes / reference.decoded * timed.decoded
+            counted = counted_gain(passes, timed.passes, counts.queries, batch * k, *costs)
+    whole, decoding = timed.gains(reference)
+    decoding = None if decoder is None else decoding
+    wide = None if decoder is None or timed.passes == 0 else counts.queries / timed.passes
+
+    def number(value: float | None, digits: int = 4) -> float | str:
+        return "" if value is None else round(value, digits)
+
     return {
         "decoder": name,
         "batch": batch,
         "tokens": counts.tokens,
-        "seconds": round(seconds, 6),
-        "tokens_per_second": round(counts.tokens / seconds, 3),
+        "seconds": round(timed.seconds, 6),
+        "seconds_decoding": number(None if decoder is None else timed.decoding, 6),
+        "tokens_per_second": round(counts.tokens / timed.seconds, 3),
         "tokens_per_forward": round(per_forward, 4),
         "model_passes": counts.model_passes,
-        "queries_per_pass": "" if wide is None else round(wide, 2),
-        "ms_per_pass": round(1e3 * seconds / counts.model_passes, 4),
-        "share_outside_model": "" if share is None else round(share, 4),
-        "gain_measured": round(reference / (seconds / counts.tokens), 4),
-        "gain_predicted": "" if gain is None else round(gain, 4),
+        "queries_per_pass": number(wide, 2),
+        "ms_per_pass": round(1e3 * timed.seconds / counts.model_passes, 4),
+        "share_outside_model": number(share),
+        "gain_measured": round(whole, 4),
+        "gain_decoding": number(decoding),
+        "gain_predicted": number(predicted),
+        "gain_counted": number(counted),
         "ms_pass_1": round(1e3 * times[1, 1], 4),
-        "ms_pass_k": "" if decoder is None else round(1e3 * times[k, k], 4),
+        "ms_pass_k": number(None if decoder is None else 1e3 * times[k, k]),
         "ms_pass_2k": "" if decoder is None or isinstance(decoder, Autoregressive) else round(1e3 * times[2 * k, k], 4),
         "block_size": "" if decoder is None else k,
         "device": device_name(model.device),
@@ -215,6 +270,7 @@ def _ours(
             counts.model_passes += out.model_passes
             counts.queries += out.model_queries
             counts.batches += 1
+            counts.begun += 0 if out.prefill_passes[0] else len(out.tokens)
         return counts
 
     return run

@@ -10,7 +10,7 @@ from sbd.decoding.forward import DirectForward
 from sbd.decoding.rows import Rows
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import _share_outside, measure, predicted_gain, write_csv
+from sbd.speed import _share_outside, counted_gain, measure, predicted_gain, write_csv
 from tests.decoding_helpers import EOS, prompts, tiny_model
 
 
@@ -93,6 +93,40 @@ def test_a_block_of_one_is_measured_too():
 def test_predicted_gain_is_equation_16():
     assert predicted_gain(4, 16, 1.0, 1.0, 1.0) == 4  # equal pass times: tokens per forward, k / l
     assert predicted_gain(4, 16, 2.0, 3.0, 5.0) == 16 * 2 / (5 + 3 * 3)
+
+
+def test_counted_passes_are_equation_16_where_every_row_is_in_step():
+    # 3 blocks of 16 in 12 passes, of which 3 commit: 15 times k positions, twice as many for two rows.
+    for rows in (1, 2):
+        counted = counted_gain(48, 12, 15 * 16 * rows, 16 * rows, 2.0, 3.0, 5.0)
+        assert counted == pytest.approx(predicted_gain(4, 16, 2.0, 3.0, 5.0))
+    # Two rows that never commit in the same pass and end apart: 15 passes, six of which are half as wide again.
+    assert counted_gain(48, 15, (15 * 2 + 6) * 16, 32, 2.0, 3.0, 5.0) == 48 * 2 / (9 * 3 + 6 * 4)
+
+
+def test_gains_are_told_apart_from_the_prefill(monkeypatch):
+    """By a clock that only moves where it is told to: 100 s for a prefill, 2 s for every other pass."""
+    model, now = tiny_model(), [0.0]
+    plain = Engine.forward
+
+    def slow(engine, *inputs, **named):
+        now[0] += 2 if engine.passes else 100
+        return plain(engine, *inputs, **named)
+
+    monkeypatch.setattr("sbd.speed.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(Engine, "forward", slow)
+    decoders = {"sbd": SetBlock(4, EntropyBound(0.8)), "spec": SelfSpeculative(4, 2)}
+    rows = prompts([4, 6, 5])
+    ntp, sbd, spec = measure(model, rows, decoders, [1], max_new_tokens=10, repeats=1, hugging_face=False)
+    assert ntp["seconds_decoding"] == 2 * 3 * 9
+    assert sbd["seconds_decoding"] == 2 * (sbd["model_passes"] - 3)
+    assert ntp["gain_decoding"] == 1
+    # Ten tokens of each row come behind the prefill, but nine where the prefill gives the first.
+    assert sbd["gain_decoding"] == pytest.approx(30 / (sbd["model_passes"] - 3), abs=1e-4)
+    assert spec["gain_decoding"] == pytest.approx(27 / (spec["model_passes"] - 3), abs=1e-4)
+    assert sbd["gain_measured"] == pytest.approx((300 + 54) / (300 + sbd["seconds_decoding"]), abs=1e-4)
+    one = measure(model, rows, decoders, [1], max_new_tokens=1, repeats=1, hugging_face=False)
+    assert [row["gain_decoding"] for row in one] == ["", "", ""]
 
 
 def test_bad_input():
