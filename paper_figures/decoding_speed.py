@@ -112,7 +112,10 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
     predicted.set_xlabel("gain by equation 16, passes counted")
     predicted.set_ylabel("gain measured, without the prefill")
     figure.legend(loc="outside upper center", ncols=min(4, len(drawn)))
-    text = f"scale {experiment.scale}, {_measured(experiment, rows)}; {_problems(rows)}; grey: within 10% of equation 16, of which the prefill is no part"
+    text = (
+        f"scale {experiment.scale}, {_measured(experiment, rows)}; {_problems(rows)}; "
+        "grey: within 10% of equation 16, of which the prefill is no part"
+    )
     style.note(figure, text)
     return figure
 
@@ -171,8 +174,8 @@ def layout(experiment: Experiment, rows: pd.DataFrame) -> tables.Layout:
     ]
     caption = (
         f"Scale {experiment.scale}, {_measured(experiment, rows)}. Gain: tokens per second over our autoregressive "
-        "loop; without prefill: the time of the first token taken off both; by eq. 16: from the times of passes of 1, k "
-        "and 2k tokens of every row and the passes of a row per block; by counted passes: the same from the passes of "
+        "loop; without prefill: the time of the first token taken off both; by eq. 16: from the times of passes of 1, "
+        "k and 2k tokens of every row and the passes of a row per block; by counted passes: the same from the passes of "
         "the batch and what went through them. Positions per pass: of the whole batch, through all layers, after the "
         f"prefill. Over the same {_problems(rows)}."
     )

@@ -47,6 +47,7 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
     k = settings.block_size
     column = torch.arange(k, device=rows.start.device)
     drafts = _prefill(engine, rows, k)
+    layouts: dict[tuple[int, int], _Layout] = {}
     length, longest = rows.start, max(rows.request.lengths)
     while True:
         active, width, undrafted = torch.stack(
@@ -56,7 +57,11 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
             return
         groups = min(settings.branches, width) or undrafted
         after = _likeliest(drafts.chance[:, :width], groups)
-        hidden = _pass(engine, rows, drafts, width, length, after, k, longest)
+        if (width, groups) not in layouts:
+            layouts[width, groups] = _Layout.of(width, groups, k, length.device)
+        hidden = _pass(
+            engine, rows, drafts, layouts[width, groups], width, length, after, view=longest + width + groups * k
+        )
         rows.pass_number += 1
 
         logits = engine.logits(hidden[:, :width])
@@ -102,27 +107,49 @@ def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
     return _draft(engine, rows, hidden, first, start, certain, torch.ones_like(rows.running), k)
 
 
+@dataclass
+class _Layout:
+    """What is the same in all passes of ``width`` candidates and ``groups`` groups of k masks; each [query].
+
+    group: 0 for candidates, and from 1 the group of a mask. place: the place within the candidates or the group.
+    candidate: one more than the place of a candidate, 0 for masks. size: k for masks, 0 for candidates.
+    """
+
+    group: Tensor
+    place: Tensor
+    candidate: Tensor
+    size: Tensor
+
+    @classmethod
+    def of(cls, width: int, groups: int, k: int, device: torch.device) -> _Layout:
+        query = torch.arange(width + groups * k, device=device)
+        is_mask = query >= width
+        place = torch.where(is_mask, (query - width) % k, query)
+        return cls(
+            group=((query - width) // k + 1) * is_mask,
+            place=place,
+            candidate=(place + 1) * ~is_mask,
+            size=k * is_mask,
+        )
+
+
 def _pass(
-    engine: Engine, rows: Rows, drafts: _Drafts, width: int, length: Tensor, after: Tensor, k: int, longest: int
+    engine: Engine, rows: Rows, drafts: _Drafts, layout: _Layout, width: int, length: Tensor, after: Tensor, view: int
 ) -> Tensor:
     """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups]."""
-    groups, count = after.shape[1], drafts.count
-    inside = torch.arange(groups * k, device=length.device)
-    column = torch.arange(width, device=length.device)
-    head = length + column
-    base = length + width + inside
-    behind = (length + after).repeat_interleave(k, dim=1)
-    low = base - inside % k
-    masks = torch.full_like(base, rows.request.mask_token)
-    none = torch.zeros_like(head)
+    # Of a candidate, how many candidates up to itself; of a mask, how many its group is laid behind.
+    seen = torch.nn.functional.pad(after, (1, 0)).index_select(1, layout.group) + layout.candidate
+    slots = length + torch.arange(layout.group.shape[0], device=length.device)
+    low = slots - layout.place
+    masks = slots.new_full((rows.batch, layout.group.shape[0] - width), rows.request.mask_token)
     return engine.forward(
         torch.cat([drafts.tokens[:, :width], masks], 1),
-        slots=torch.cat([head, base], 1),
-        limit=torch.cat([head + 1, behind], 1),
-        view=longest + width + groups * k,
-        positions=torch.cat([head, behind + inside % k], 1),
-        own=(torch.cat([none, low], 1), torch.cat([none, low + k], 1)),
-        needed=torch.cat([column < count, (after <= count).repeat_interleave(k, dim=1)], 1) & rows.running,
+        slots=slots,
+        limit=length + seen,
+        view=view,
+        positions=length + seen + (layout.place - layout.candidate),
+        own=(low, low + layout.size),
+        needed=(seen <= drafts.count) & rows.running,
     )
 
 
