@@ -175,9 +175,9 @@ def layout(experiment: Experiment, rows: pd.DataFrame) -> tables.Layout:
     caption = (
         f"Scale {experiment.scale}, {_measured(experiment, rows)}. Gain: tokens per second over our autoregressive "
         "loop; without prefill: the time of the first token taken off both; by eq. 16: from the times of passes of 1, "
-        "k and 2k tokens of every row and the passes of a row per block; by counted passes: the same from the passes of "
-        "the batch and what went through them. Positions per pass: of the whole batch, through all layers, after the "
-        f"prefill. Over the same {_problems(rows)}."
+        "k and 2k tokens of every row and the passes of a row per block; by counted passes: the same from the passes "
+        "of the batch and what went through them. Positions per pass: of the whole batch, through all layers, after "
+        f"the prefill. Over the same {_problems(rows)}."
     )
     groups = [int(count) for count in rows.groupby(["model", "batch"], sort=False).size()]
     return tables.Layout(header, lines, caption, left=3, groups=groups)
