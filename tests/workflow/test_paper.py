@@ -79,5 +79,12 @@ def test_settings_of_the_profile_come_from_the_environment(tmp_path: Path) -> No
     assert len(rules) == sum(paper.benchmarks[job[-1]].scored == "apart" for job in paper.jobs())
     assert all("runtime=600" in line and "gpu=" not in line for line in rules)
     for line in lines:
-        for part in ("nodes=1", "slurm_account=lab", "slurm_partition=long", "gpu_model=h100", "runtime=600", "--signal=TERM@600"):
+        for part in (
+            "nodes=1",
+            "slurm_account=lab",
+            "slurm_partition=long",
+            "gpu_model=h100",
+            "runtime=600",
+            "--signal=TERM@600",
+        ):
             assert part in line, line
