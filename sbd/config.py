@@ -297,7 +297,7 @@ class HardwareConfig(Strict):
     price: float = Field(default=0, ge=0, description="of an hour of one GPU")
     document_tokens: PositiveInt = Field(default=8192, description="mean length of a training document, for attention")
     answer_share: float = Field(
-        default=0.3, gt=0, le=1, description="mean length of an answer, as a share of the limit"
+        default=0.8, gt=0, le=1, description="length of the longest answer of a batch, as a share of the limit"
     )
 
     @model_validator(mode="before")

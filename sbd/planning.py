@@ -178,7 +178,10 @@ def training_job(experiment: Experiment, model: str, run_name: str, hardware: Ha
 
 
 def evaluation_job(experiment: Experiment, job: tuple[str, str, str, str], hardware: HardwareConfig) -> Job | None:
-    """An evaluation on one GPU, in bf16; without `expected` and `limit` the time of no problem."""
+    """An evaluation on one GPU, in bf16; without `expected` and `limit` the time of no problem.
+
+    A batch lasts until its longest answer ends, and a last one that is not full takes as long as a full one.
+    """
     model, _, decoder_name, benchmark_name = job
     shape, benchmark = shape_of(experiment, model), experiment.benchmarks[benchmark_name]
     if shape is None:
@@ -205,6 +208,9 @@ def evaluation_job(experiment: Experiment, job: tuple[str, str, str, str], hardw
     cached = int(PROMPT_TOKENS + answer / 2)
     roofline = Roofline(shape, bf16, Precision(2, 2, 2))
     seconds = roofline.forward(batch, block, cached) / hardware.mfu
+    if block > 1:  # the first pass of a block carries the finished one before it too, as in `Roofline.speed_up`
+        first = roofline.forward(batch, 2 * block, cached, head_rows=block) / hardware.mfu
+        seconds += (first - seconds) * min(1.0, per_pass / block)
     prefill = roofline.forward(batch, PROMPT_TOKENS, PROMPT_TOKENS // 2, head_rows=1) / hardware.mfu
     prompts = LIKELIHOOD_ANSWERS if benchmark.max_new_tokens == 1 else 1
     return Job(
@@ -214,7 +220,7 @@ def evaluation_job(experiment: Experiment, job: tuple[str, str, str, str], hardw
         accumulation=1,
         memory=memory,
         tokens_per_second=batch * per_pass / seconds,
-        hours=problems / batch * (prompts * prefill + answer / per_pass * seconds) / 3600,
+        hours=-(-problems // batch) * (prompts * prefill + answer / per_pass * seconds) / 3600,
     )
 
 

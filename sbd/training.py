@@ -163,8 +163,10 @@ def train(
                 group["lr"] = learning_rate_at(step, settings)
             sums = torch.zeros(2, device=accelerator.device)
             for index, batch in enumerate(batches):
-                last = index == len(batches) - 1
-                with _no_sync_unless(last, accelerator, module):
+                # A sharded model adds its gradients over the ranks after every pass: kept until the last one, each rank
+                # would hold those of the whole model, and the plan counts a share of them.
+                sync = sharded or index == len(batches) - 1
+                with _no_sync_unless(sync, accelerator, module):
                     losses = module(batch.to(accelerator.device))
                     # Data-parallel wrappers average gradients over ranks; the counts are already global.
                     accelerator.backward(objective.total(losses, counts.predicted, settings.normalization) * ranks)
@@ -270,8 +272,8 @@ def _global_counts(batches: list[Batch], stop: StopRequest, accelerator: Acceler
     return Counts(*(int(values.sum()) for values in sums), stop=int(stopped.max()))
 
 
-def _no_sync_unless(last: bool, accelerator: Accelerator, module: torch.nn.Module) -> AbstractContextManager[None]:
-    return nullcontext() if last else accelerator.no_sync(module)
+def _no_sync_unless(sync: bool, accelerator: Accelerator, module: torch.nn.Module) -> AbstractContextManager[None]:
+    return nullcontext() if sync else accelerator.no_sync(module)
 
 
 def _problem(

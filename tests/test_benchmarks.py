@@ -325,7 +325,8 @@ def test_gsm8k_in_full(task: str, chatty: Any, tmp_path: Path, monkeypatch: Any)
     )
     assert (made.n, made.score) == (1319, 100.0)
     lines = evaluation.read_generations(out / "generations.jsonl")
-    jsonl(out / "generations.jsonl", [{**line, "text": line["text"].rstrip(".") + "1"} for line in lines])
+    # Before the number: a digit behind it would be the one more character that the stock pattern of gsm8k_text takes.
+    jsonl(out / "generations.jsonl", [{**line, "text": line["text"].replace(" is ", " is 1")} for line in lines])
     assert evaluation.rescore(out, TASKS / f"{task}.yaml", data).score == 0.0
 
 

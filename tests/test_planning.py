@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ from sbd.planning import (
     training_job,
     training_memory,
 )
-from sbd.roofline import LLAMA, QWEN, Shape
+from sbd.roofline import H100, LLAMA, QWEN, Precision, Roofline, Shape
 from sbd.workload import parameters, training_operations
 from tests.conftest import ODD_LLAMA
 
@@ -190,6 +191,33 @@ def test_an_evaluation_in_blocks_is_planned_faster_and_its_cache_counted() -> No
     assert block is not None
     assert plain.memory.cache == 8 * (1024 + 30720) * 32 * 2 * 8 * 128 * 2
     assert 2 < plain.hours / block.hours <= 3
+
+
+def test_the_hours_of_an_evaluation_by_hand() -> None:
+    """AIME25, one token after the other: thirty problems in batches of eight are four batches, each as long as its
+    longest answer. Every pass reads the weights and the cache once, at bandwidth."""
+    job = evaluation_job(PAPER, ("llama-3.1-8b", "sbd", "ntp", "aime25"), PAPER.hardware)
+    assert job is not None
+    answer = 0.8 * 30720
+    weights = 2 * (parameters(LLAMA) - 128256 * 4096)  # of the embedding a pass reads eight rows
+    cache = 8 * (1024 + answer / 2) * 32 * 2 * 8 * 128 * 2
+    a_pass = (weights + cache) / 3.35e12 / 0.4
+    assert job.tokens_per_second == pytest.approx(8 / a_pass, rel=0.01)
+    reading = 8 * 1024 * weights / (0.4 * 989.5e12)  # of the prompts: two operations a weight and token
+    assert job.hours == pytest.approx(4 * (answer * a_pass + reading) / 3600, rel=0.01)
+
+
+def test_the_first_pass_of_a_block_is_planned_with_the_block_before() -> None:
+    """64 rows of blocks of 16 are bound by operations, so twice the tokens take about twice as long."""
+    job = evaluation_job(PAPER, ("llama-3.1-8b", "sbd", "gamma_low", "gsm8k"), PAPER.hardware)
+    assert job is not None
+    roofline = Roofline(LLAMA, replace(H100, linear_peak=H100.attention_peak), Precision(2, 2, 2))
+    cached = int(1024 + 0.8 * 1024 / 2)
+    first, other = roofline.forward(64, 32, cached, head_rows=16), roofline.forward(64, 16, cached)
+    assert first > 1.5 * other
+    passes = 16 / 3
+    a_block = (first + (passes - 1) * other) / 0.4
+    assert job.tokens_per_second == pytest.approx(64 * 16 / a_block)
 
 
 def test_what_does_not_fit_is_refused_with_its_parts(tmp_path: Path) -> None:

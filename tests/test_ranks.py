@@ -8,6 +8,7 @@ numbers are added. Losses agree to 1e-4, gradients to 1e-4 of their largest entr
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
 
 from sbd import data, parallel, training
@@ -127,6 +129,26 @@ def test_gradients_are_those_of_one_process(rows, tokenizer, tmp_path: Path) -> 
     assert ours.keys() == theirs.keys()
     for name in ours:
         assert float((ours[name] - theirs[name]).abs().max()) < 1e-4 * float(theirs[name].abs().max()), name
+
+
+def test_a_sharded_model_keeps_no_whole_gradients_between_micro_batches(rows, tokenizer, tmp_path: Path) -> None:
+    """After every pass each rank holds its share of the gradients alone, as the plan counts them."""
+
+    def child(rank: int) -> None:
+        backward, kept = Accelerator.backward, []
+
+        def watched(self: Accelerator, loss: torch.Tensor, **given: Any) -> None:
+            backward(self, loss, **given)
+            held = [found for found in gc.get_objects() if type(found) is FSDPParam]
+            assert held
+            kept.append(any(found.unsharded_accumulated_grad is not None for found in held))
+            assert all(isinstance(found.sharded_param.grad, DTensor) for found in held)
+
+        Accelerator.backward = watched  # type: ignore[method-assign]
+        run(rows, tokenizer, tmp_path, dataclasses.replace(SHARDED, steps=2))
+        assert kept == [False] * 4  # two micro-batches in each of two steps
+
+    on_two_ranks(child)
 
 
 def stop_at(step: int) -> None:

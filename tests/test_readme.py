@@ -1,4 +1,4 @@
-"""What README.md names is there: files, make targets, verbs and their options, rules."""
+"""What README.md and docs/paper_scale.md name is there: files, make targets, verbs and their options, rules."""
 
 from __future__ import annotations
 
@@ -17,23 +17,72 @@ import yaml
 from sbd.cli import _parser
 from sbd.config import settings_of
 from sbd.experiment_files import experiment_file, load_experiment
+from tests.workflow.conftest import copy_project, environment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = [
-    line.split("#")[0].strip() for block in re.findall(r"```\n(.*?)```", README, re.S) for line in block.splitlines()
-]
-INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", README, flags=re.S))
+SCALE = (ROOT / "docs/paper_scale.md").read_text(encoding="utf-8")
+
+
+def commands(page: str) -> list[str]:
+    """Lines of the blocks without a language, comments taken off."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.S | re.M)
+    lines = [line for language, block in blocks if not language for line in block.splitlines()]
+    return [command for line in lines if (command := line.split("#")[0].strip())]
+
+
+def inline(page: str) -> list[str]:
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page, flags=re.S))
+
+
+def missing(page: str) -> list[str]:
+    """Links and names of files that are not there, but for results that a run would make."""
+    links = re.findall(r"\]\((?!https?://)([^)]+)\)", page)
+    named = [
+        text
+        for text in inline(page)
+        if re.fullmatch(r"[\w./-]+", text) and ("/" in text or text.endswith((".md", ".yml", ".yaml")))
+    ]
+    made = re.compile(r"results/(?!reference)|data/livecodebench/|\.snakemake/")
+    return [name for name in (*links, *named) if not made.match(name) and not (ROOT / name).exists()]
+
+
+COMMANDS, INLINE = commands(README), inline(README)
 
 
 def test_every_file_that_it_names_exists() -> None:
-    links = re.findall(r"\]\((?!https?://)([^)]+)\)", README)
-    named = [
-        text for text in INLINE if re.fullmatch(r"[\w./-]+", text) and ("/" in text or text.endswith((".md", ".yml")))
-    ]
-    assert {"experiments/tiny.yaml", "workflow/rules/", "slurm/profile.yaml"} <= set(named)
-    made = re.compile(r"results/(?!reference)")
-    assert [name for name in (*links, *named) if not made.match(name) and not (ROOT / name).exists()] == []
+    assert {"experiments/tiny.yaml", "workflow/rules/", "slurm/profile.yaml"} <= set(inline(README + SCALE))
+    assert missing(README) == missing(SCALE) == []
+
+
+def test_the_variables_of_the_cluster_are_those_of_the_profile() -> None:
+    """With their defaults, in the page and in the profile's own head."""
+    profile = (ROOT / "slurm/profile.yaml").read_text(encoding="utf-8")
+    used = set(re.findall(r"environ(?:\[|\.get\()\"(SBD_\w+)\"", profile))
+    rows = re.findall(r"^\| `(SBD_\w+)` \| .* \| ([^|]+) \|$", SCALE, re.M)
+    head = re.findall(r"^#   (SBD_\w+) .*  (\S.*)$", profile, re.M)
+    assert rows == head
+    assert {name for name, _ in rows} == used
+    for name, default in rows:
+        given = set(re.findall(rf"environ\.get\(\"{name}\", \"?(\d+)\"?\)", profile))
+        assert given <= {default}
+
+
+@pytest.mark.parametrize(
+    "command", sorted({text.removesuffix(" -n") for text in commands(SCALE) if text.startswith("snakemake")})
+)
+def test_the_workflow_knows_the_commands_of_the_paper_scale(command: str, tmp_path: Path) -> None:
+    """As a dry run, from a copy: results of the paper's scale may lie here."""
+    shutil.copytree(ROOT / "slurm", copy_project(tmp_path) / "slurm")
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), "--dry-run", "--quiet", "all"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_it_says_a_run_leaves_is_what_the_workflow_makes() -> None:
@@ -55,15 +104,16 @@ def test_what_it_says_a_run_leaves_is_what_the_workflow_makes() -> None:
 def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([\w-]+):", makefile, flags=re.M))
-    commands = [text for text in (*COMMANDS, *INLINE) if re.match(r"(\S+=\S+ )?make\b", text)]
-    named = {word for text in commands for word in text.split() if "=" not in word and word != "make"}
+    assert {"make", "make test", "python -m sbd prepare"} <= set(COMMANDS)  # blocks are found
+    given = [text for text in (*COMMANDS, *INLINE) if re.match(r"(\S+=\S+ )?make\b", text)]
+    named = {word for text in given for word in text.split() if "=" not in word and word != "make"}
     assert {"test", "smoke", "gsm8k", "lock", "reference"} <= named
     assert named <= targets
-    for variable in {word.split("=")[0] for text in commands for word in text.split("make")[1].split() if "=" in word}:
+    for variable in {word.split("=")[0] for text in given for word in text.split("make")[1].split() if "=" in word}:
         assert re.search(rf"^{variable} \?=", makefile, flags=re.M), variable
 
 
-@pytest.mark.parametrize("command", [text for text in COMMANDS if text.startswith("python -m sbd")])
+@pytest.mark.parametrize("command", [c for c in (*COMMANDS, *commands(SCALE)) if c.startswith("python -m sbd")])
 def test_every_step_by_hand_is_a_command_of_the_tiny_experiment(command: str) -> None:
     options: argparse.Namespace = _parser().parse_args(command.split()[3:])
     experiment = load_experiment(ROOT / experiment_file(options.experiment))

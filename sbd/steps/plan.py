@@ -49,7 +49,8 @@ def run(experiment: Experiment, **changed: Any) -> None:
     write_csv(rows, path, COLUMNS)
     print(
         f"{hardware.gpu} with {hardware.memory_gib:g} GiB, MFU {hardware.mfu:.0%}, {hardware.price:g} an hour and GPU; "
-        f"training documents of {hardware.document_tokens:,} tokens, answers {hardware.answer_share:.0%} of the limit, "
+        f"training documents of {hardware.document_tokens:,} tokens, "
+        f"the longest answer of a batch {hardware.answer_share:.0%} of the limit, "
         f"{BLOCK_TOKENS_PER_FORWARD:g} tokens a pass in blocks. Arithmetic, not a measurement."
     )
     trainings = [row for row in rows if not row["decoder"]]

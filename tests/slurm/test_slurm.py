@@ -146,7 +146,7 @@ def test_the_experiment_ends_although_its_training_is_warned_and_cancelled(clust
     trained, evaluated = ([call for call in calls if f"rule_{rule}" in call] for rule in ("train_blocks", "evaluate"))
     assert (len(trained), len(evaluated)) == (2, 1)
     for call in trained + evaluated:
-        for part in ("-p test", "-t 60", "--requeue", "--signal=TERM@600"):
+        for part in ("-p test", "-t 60", "--nodes=1", "--requeue", "--signal=TERM@600"):
             assert part in call, call
     # Main memory: four bytes a parameter and 4 GiB for each rank (the plan counts no norms); 64,000 for an evaluation.
     for call in trained:

@@ -74,6 +74,17 @@ def test_settings_of_the_profile_come_from_the_environment(tmp_path: Path) -> No
     paper = load_experiment(ROOT / "experiments/paper.yaml")
     memory = sorted(host_memory_mb(paper, *training) for training in paper.trainings())
     assert sorted(int(match[1]) for line in lines if (match := re.search(r"mem_mb=(\d+)", line))) == memory
+    # Programs are run where no GPU waits, but not within the two hours of a small step.
+    rules = re.findall(r"^rule score:(?:\n    .*)*?\n    resources: (.*)", done.stdout, re.M)
+    assert len(rules) == sum(paper.benchmarks[job[-1]].scored == "apart" for job in paper.jobs())
+    assert all("runtime=600" in line and "gpu=" not in line for line in rules)
     for line in lines:
-        for part in ("slurm_account=lab", "slurm_partition=long", "gpu_model=h100", "runtime=600", "--signal=TERM@600"):
+        for part in (
+            "nodes=1",
+            "slurm_account=lab",
+            "slurm_partition=long",
+            "gpu_model=h100",
+            "runtime=600",
+            "--signal=TERM@600",
+        ):
             assert part in line, line
