@@ -406,22 +406,27 @@ class ParetoConfig(Strict):
 
 
 class SpeedConfig(Strict):
-    """What is timed, side by side: decoders of one run of every model, on the first problems of a benchmark's test set.
+    """What is timed, side by side: decoders of one model, on the first problems of a benchmark's test set.
 
     threads: of torch on a CPU. The workflow runs nothing beside it. dtype: of the weights; "auto" is the checkpoint's.
     clock: "cpu" counts the time of the processor, where other programs run beside.
     """
 
-    run: Name
     decoders: list[Name] = Field(min_length=1)
     benchmark: Name | None = None
-    models: list[Name] | None = None
     batch_sizes: list[PositiveInt] = [1, 8]
     problems: PositiveInt = 16
     repeats: PositiveInt = 3
     threads: PositiveInt = 1
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     clock: Literal["wall", "cpu"] = "wall"
+
+
+class RunSpeedConfig(SpeedConfig):
+    """What the workflow times: one run of every model, or of those named."""
+
+    run: Name
+    models: list[Name] | None = None
 
 
 class TracesConfig(Strict):
@@ -458,7 +463,7 @@ class Experiment(Strict):
     table1: Table1Config
     pareto: ParetoConfig
     figures: Figures = Figures()
-    speed: SpeedConfig | None = None
+    speed: RunSpeedConfig | None = None
     traces: TracesConfig | None = None
     _file: Path | None = PrivateAttr(None)
 

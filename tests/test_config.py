@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sbd.config import SHAPE_KEYS, Experiment, fingerprint
+from sbd.config import SHAPE_KEYS, Experiment, SpeedConfig, fingerprint
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 
@@ -75,6 +75,7 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
             "figures.claims: run 'pretrain' with decoder 'ntp' is not among the evaluations; add it there",
         ),
         ({"speed": {"run": "sbd", "decoders": ["nope"]}}, "speed.decoders: unknown name 'nope'"),
+        ({"speed": {"decoders": ["ntp"]}}, "speed.run: this key is missing"),
         ({"speed": {"run": "nope", "decoders": ["ntp"]}}, "speed.run: unknown name 'nope'"),
         ({"speed": {"run": "sbd", "decoders": ["ntp"], "benchmark": "nope"}}, "speed.benchmark: unknown name 'nope'"),
         ({"traces": {"model": "gpt", "run": "sbd"}}, "traces.models: unknown name 'gpt'"),
@@ -201,6 +202,11 @@ def test_a_fingerprint_follows_values_and_nothing_else() -> None:
     ntp, sbd = experiment.runs["ntp"], experiment.runs["sbd"]
     assert fingerprint(ntp) != fingerprint(sbd)
     assert fingerprint(ntp) != fingerprint(ntp.model_copy(update={"steps": ntp.steps + 1}))
+
+
+def test_a_folder_is_timed_without_a_run() -> None:
+    experiment = load_experiment(EXPERIMENTS / "tiny.yaml")
+    assert experiment.benchmark_of(SpeedConfig(decoders=["ntp"])) == experiment.benchmarks["tiny_gsm"]
 
 
 def test_like_takes_over_all_but_the_label(tmp_path: Path) -> None:
