@@ -194,18 +194,21 @@ class ModelConfig(Strict):
     def _one_of_both(self) -> ModelConfig:
         if (self.architecture is None) == (self.path is None):
             raise ValueError("give architecture and shape (from scratch) or path (pretrained), not both and not none")
-        if self.architecture is not None:
-            self._check_shape()
-        return self
-
-    def _check_shape(self) -> None:
-        """What Hugging Face would ignore (a key that it does not know) or fail on when the model is made."""
-        if unknown := sorted(self.shape.keys() - SHAPE_KEYS):
+        if self.architecture is not None and (unknown := sorted(self.shape.keys() - SHAPE_KEYS)):
             raise ValueError(f"shape: unknown key {unknown[0]!r}; allowed are {', '.join(sorted(SHAPE_KEYS))}")
-        for name in _SIZES:
+        for name in (*_SIZES, "vocab_size"):
             size = self.shape.get(name, 1)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise ValueError(f"shape: {name} must be a whole number of 1 or more, not {size!r}")
+        for name in _NUMBERS:
+            if isinstance(self.shape.get(name), bool):
+                raise ValueError(f"shape: {name} must be a number; true and false are none")
+        if self.architecture is not None:
+            self._check_parts()
+        return self
+
+    def _check_parts(self) -> None:
+        """What Hugging Face would fail on when the model is made."""
         for name, part in (("num_attention_heads", "num_key_value_heads"), ("hidden_size", "num_attention_heads")):
             whole, parts = self.shape.get(name), self.shape.get(part)
             needed = name != "hidden_size" or self.architecture == "llama"
@@ -217,10 +220,11 @@ _SIZES = (
     *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *("head_dim", "max_position_embeddings"),
 )
+_NUMBERS = ("initializer_range", "rms_norm_eps", "attention_dropout")
 SHAPE_KEYS = {
     *_SIZES,
-    *("tie_word_embeddings", "initializer_range", "hidden_act", "rms_norm_eps", "rope_parameters"),
-    *("attention_bias", "attention_dropout"),
+    *_NUMBERS,
+    *("tie_word_embeddings", "hidden_act", "rope_parameters", "attention_bias"),
 }
 """What a shape may say: the keys that the configurations of all architectures have in common."""
 
