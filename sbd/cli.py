@@ -211,6 +211,12 @@ _share.__name__ = "number"
 
 
 def _check(experiment: Experiment, options: argparse.Namespace) -> None:
+    for name in dict.fromkeys(benchmark for *_, benchmark in experiment.jobs()):
+        if not (task := Path(experiment.benchmarks[name].task)).is_file():
+            raise UserError(
+                f"{experiment_file(options.experiment)}: benchmarks.{name}.task: no such task file: {task}; make it, "
+                "or name another (paths are from the working directory)"
+            )
     runs = [f"{name} (from {run.parent})" if run.parent else name for name, run in experiment.runs.items()]
     print(f"{experiment_file(options.experiment)} is valid")
     for kind, names in {

@@ -22,11 +22,13 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     PrivateAttr,
+    field_validator,
     model_validator,
 )
 
 from sbd import selection
 from sbd.files import is_file_name
+from sbd.problems import GENERATORS
 from sbd.selection import Arm, Figures, Name, Strict
 
 
@@ -111,6 +113,13 @@ class SourceConfig(Strict):
     def streamed(self) -> bool:
         """Whether rows are tokenised as they are read."""
         return self.format in STREAMED
+
+    @field_validator("generator")
+    @classmethod
+    def _generator_is_known(cls, name: str | None) -> str | None:
+        if name is not None and name not in GENERATORS:
+            raise ValueError(f"unknown generator; known are {', '.join(sorted(GENERATORS))}")
+        return name
 
     @model_validator(mode="after")
     def _counts_or_paths(self) -> SourceConfig:

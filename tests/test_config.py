@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from sbd.cli import main
 from sbd.config import SHAPE_KEYS, Experiment, SpeedConfig, fingerprint
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
@@ -93,7 +96,7 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"data": {"sources": {"tiny_gsm": {"test": 0}}}}, "benchmarks.tiny_gsm.source: 'tiny_gsm' has no test split"),
         ({"data": {"sources": {"tiny_gsm": {"train": 0}, "tiny_code": {"train": 0}}}}, "none has anything to train on"),
         (
-            {"data": {"sources": {"train": {"generator": "x", "train": 1, "test": 1}}}},
+            {"data": {"sources": {"train": {"generator": "tiny_gsm", "train": 1, "test": 1}}}},
             "sources.train: the folder of that",
         ),
         ({"runs": {"sbd": {"learning_rate": math.inf}}}, "runs.sbd.learning_rate: Input should be a finite number"),
@@ -119,6 +122,10 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"figures": {"matp_loss": {"runs": ["sbd"], "draws": True}}}, "figures.matp_loss.draws: true and false"),
         ({"models": {"llama-tiny": {"shape": {"rms_norm_eps": True}}}}, "shape: rms_norm_eps must be a number"),
         ({"models": {"x": {"path": "gpt2", "shape": {"vocab_size": True}}}}, "shape: vocab_size must be a whole"),
+        (
+            {"data": {"sources": {"tiny_gsm": {"generator": "tiny_gms"}}}},
+            "data.sources.tiny_gsm.generator: unknown generator; known are tiny_code, tiny_gsm (got 'tiny_gms')",
+        ),
         ({"seed": 2**63}, "seed: Input should be less than"),
         ({"runs": {"x": {"like": ["sbd"]}}}, "runs.x.like: unknown name ['sbd']"),
     ],
@@ -160,6 +167,23 @@ def test_a_shape_names_what_every_architecture_knows(name: str) -> None:
     from sbd.modeling import ARCHITECTURES
 
     assert ARCHITECTURES[name][0]().to_dict().keys() >= SHAPE_KEYS
+
+
+def test_check_looks_for_task_files_and_needs_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(EXPERIMENTS.parent)
+    path = overlaid(tmp_path, benchmarks={"tiny_code": {"task": "experiments/tasks/none.yaml"}})
+    assert main(["check", "--experiment", str(path)]) == 2
+    assert (
+        f"{path}: benchmarks.tiny_code.task: no such task file: experiments/tasks/none.yaml" in capsys.readouterr().err
+    )
+    code = (
+        "import sys; from sbd.cli import main; main(['check', '--experiment', 'tiny']); print('torch' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[0] == "experiments/tiny.yaml is valid"
+    assert shown.splitlines()[-1] == "False"
 
 
 def test_a_missing_file_names_its_neighbours() -> None:
