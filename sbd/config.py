@@ -529,6 +529,13 @@ class Experiment(Strict):
                     _known(name, self.decoders, f"{part}.decoders")
                 for name in [shown.model] if isinstance(shown, TracesConfig) else shown.models or []:
                     _known(name, self.models, f"{part}.models")
+        for model, _, _, name in self.jobs():
+            most, new = self.models[model].shape.get("max_position_embeddings"), self.benchmarks[name].max_new_tokens
+            if most is not None and new >= most:
+                raise ValueError(
+                    f"benchmarks.{name}.max_new_tokens: {new} leaves no room for a prompt in the {most} positions of "
+                    f"{model!r}; lower it, or raise max_position_embeddings of the model's shape"
+                )
         evaluated = {(run, decoder) for _, run, decoder, _ in self.jobs()}
         arms = [("table1.rows", arm) for arm in self.table1.rows] + [
             ("pareto.references", a) for a in self.pareto.references

@@ -126,6 +126,10 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
             {"data": {"sources": {"tiny_gsm": {"generator": "tiny_gms"}}}},
             "data.sources.tiny_gsm.generator: unknown generator; known are tiny_code, tiny_gsm (got 'tiny_gms')",
         ),
+        (
+            {"benchmarks": {"tiny_gsm": {"max_new_tokens": 512}}},
+            "benchmarks.tiny_gsm.max_new_tokens: 512 leaves no room for a prompt in the 512 positions of 'llama-tiny'",
+        ),
         ({"seed": 2**63}, "seed: Input should be less than"),
         ({"runs": {"x": {"like": ["sbd"]}}}, "runs.x.like: unknown name ['sbd']"),
     ],
@@ -235,6 +239,11 @@ def test_a_fingerprint_follows_values_and_nothing_else() -> None:
     ntp, sbd = experiment.runs["ntp"], experiment.runs["sbd"]
     assert fingerprint(ntp) != fingerprint(sbd)
     assert fingerprint(ntp) != fingerprint(ntp.model_copy(update={"steps": ntp.steps + 1}))
+
+
+def test_answers_may_take_all_positions_but_one(tmp_path: Path) -> None:
+    path = overlaid(tmp_path, benchmarks={"tiny_gsm": {"max_new_tokens": 511}})
+    assert load_experiment(path).benchmarks["tiny_gsm"].max_new_tokens == 511
 
 
 def test_a_folder_is_timed_without_a_run() -> None:
