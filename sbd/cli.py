@@ -420,11 +420,13 @@ def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
     from sbd.steps import speed
     from sbd.steps.checkpoints import trained_checkpoint
 
-    checkpoint, shown, output = options.checkpoint, {"model": options.checkpoint, "run": ""}, options.output
     if isinstance(settings, RunSpeedConfig):
-        checkpoint = trained_checkpoint(experiment, options.model, settings.run)
+        checkpoint: str | Path = trained_checkpoint(experiment, options.model, settings.run)
         shown = {"model": options.model, "run": settings.run}
-        output = output or experiment.folder / "speed" / options.model / f"{settings.run}.csv"
+        output = options.output or experiment.folder / "speed" / options.model / f"{settings.run}.csv"
+    else:
+        checkpoint, output = str(options.checkpoint), options.output
+        shown = {"model": checkpoint, "run": ""}
     speed.run(experiment, checkpoint, settings, output, shown, options.execution, options.prompts)
 
 
