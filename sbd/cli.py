@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sbd.config import Experiment, SpeedConfig
+from sbd.config import Experiment, RunSpeedConfig, SpeedConfig
 from sbd.errors import UserError, of_the_place
 from sbd.experiment_files import experiment_file, load_experiment
 from sbd.interruption import STOPPED, Stopped, StopRequest
@@ -211,6 +211,12 @@ _share.__name__ = "number"
 
 
 def _check(experiment: Experiment, options: argparse.Namespace) -> None:
+    for name in dict.fromkeys(benchmark for *_, benchmark in experiment.jobs()):
+        if not (task := Path(experiment.benchmarks[name].task)).is_file():
+            raise UserError(
+                f"{experiment_file(options.experiment)}: benchmarks.{name}.task: no such task file: {task}; make it, "
+                "or name another (paths are from the working directory)"
+            )
     runs = [f"{name} (from {run.parent})" if run.parent else name for name, run in experiment.runs.items()]
     print(f"{experiment_file(options.experiment)} is valid")
     for kind, names in {
@@ -414,11 +420,13 @@ def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
     from sbd.steps import speed
     from sbd.steps.checkpoints import trained_checkpoint
 
-    checkpoint, shown, output = options.checkpoint, {"model": options.checkpoint, "run": ""}, options.output
-    if checkpoint is None:
-        checkpoint = trained_checkpoint(experiment, options.model, settings.run)
+    if isinstance(settings, RunSpeedConfig):
+        checkpoint: str | Path = trained_checkpoint(experiment, options.model, settings.run)
         shown = {"model": options.model, "run": settings.run}
-        output = output or experiment.folder / "speed" / options.model / f"{settings.run}.csv"
+        output = options.output or experiment.folder / "speed" / options.model / f"{settings.run}.csv"
+    else:
+        checkpoint, output = str(options.checkpoint), options.output
+        shown = {"model": checkpoint, "run": ""}
     speed.run(experiment, checkpoint, settings, output, shown, options.execution, options.prompts)
 
 
@@ -434,18 +442,20 @@ def _speed_settings(experiment: Experiment, options: argparse.Namespace) -> Spee
     }
     said = {} if experiment.speed is None else experiment.speed.model_dump()
     said |= {name: value for name, value in asked.items() if value is not None}
-    if options.checkpoint is not None:
-        said["run"] = next(iter(experiment.runs))  # the checkpoint stands in its place
-    if missing := [flag for flag, key in (("--run", "run"), ("--decoder", "decoders")) if key not in said]:
+    needed = [("--run", "run"), ("--decoder", "decoders")]
+    if options.checkpoint is not None:  # it stands in place of the run of a model
+        needed.pop(0)
+        said = {name: value for name, value in said.items() if name in SpeedConfig.model_fields}
+    if missing := [flag for flag, key in needed if key not in said]:
         raise UserError(f"{options.experiment} has no key `speed`; say what to measure with {' and '.join(missing)}")
     for kind, names, allowed in (
-        ("run", [said["run"]], experiment.runs),
+        ("run", [said["run"]] if "run" in said else [], experiment.runs),
         ("decoder", said["decoders"], experiment.decoders),
     ):
         for name in names:
             if name not in allowed:
                 raise UserError(f"unknown {kind} {name!r}; {options.experiment} has {', '.join(allowed)}")
-    return SpeedConfig(**said)
+    return SpeedConfig(**said) if options.checkpoint is not None else RunSpeedConfig(**said)
 
 
 def _lossless(experiment: Experiment, options: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ UNCOUNTED = {
     *("sbd.cli", "sbd.config", "sbd.errors", "sbd.experiment_files", "sbd.files", "sbd.fingerprints", "sbd.planning"),
     *("sbd.progress", "sbd.selection"),
 }
-"""Modules that cannot change a result: what they hand on is fingerprinted as values, or is only shown."""
+"""Modules and packages that cannot change a result: what they hand on is fingerprinted as values, or is only shown."""
 
 
 def code_fingerprint(*modules: str) -> str:
@@ -41,10 +41,14 @@ def code_of(*modules: str) -> set[str]:
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name not in found and name not in UNCOUNTED:
+        if name not in found and not _is_uncounted(name):
             found.add(name)
             waiting.extend(_facts(_file(name)).imports)
     return found
+
+
+def _is_uncounted(module: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in UNCOUNTED)
 
 
 class _Facts(NamedTuple):

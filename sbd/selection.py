@@ -10,9 +10,9 @@ figures:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationInfo, field_validator
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 """Part of a path and a wildcard of the workflow."""
@@ -20,9 +20,25 @@ Text = Annotated[str, BeforeValidator(str)]
 
 
 class Strict(BaseModel):
-    """Unknown keys are mistakes; NaN and infinity are no numbers."""
+    """Unknown keys are mistakes; NaN, infinity, true and false are no numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_not_one(cls, given: Any, info: ValidationInfo) -> Any:
+        """Python takes true for 1, also in a list."""
+        if any(isinstance(value, bool) for value in (given if isinstance(given, list | tuple) else [given])):
+            kinds = set(_kinds(cls.model_fields[str(info.field_name)].annotation))
+            if kinds & {int, float} and bool not in kinds:
+                raise ValueError("true and false are no numbers")
+        return given
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation is made of."""
+    inner = get_args(annotation)
+    yield from (kind for part in inner for kind in _kinds(part)) if inner else [annotation]
 
 
 class Arm(Strict):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from sbd.config import SHAPE_KEYS, Experiment, fingerprint
+from sbd.cli import main
+from sbd.config import SHAPE_KEYS, Experiment, SpeedConfig, fingerprint
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 
@@ -75,6 +78,7 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
             "figures.claims: run 'pretrain' with decoder 'ntp' is not among the evaluations; add it there",
         ),
         ({"speed": {"run": "sbd", "decoders": ["nope"]}}, "speed.decoders: unknown name 'nope'"),
+        ({"speed": {"decoders": ["ntp"]}}, "speed.run: this key is missing"),
         ({"speed": {"run": "nope", "decoders": ["ntp"]}}, "speed.run: unknown name 'nope'"),
         ({"speed": {"run": "sbd", "decoders": ["ntp"], "benchmark": "nope"}}, "speed.benchmark: unknown name 'nope'"),
         ({"traces": {"model": "gpt", "run": "sbd"}}, "traces.models: unknown name 'gpt'"),
@@ -92,7 +96,7 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ({"data": {"sources": {"tiny_gsm": {"test": 0}}}}, "benchmarks.tiny_gsm.source: 'tiny_gsm' has no test split"),
         ({"data": {"sources": {"tiny_gsm": {"train": 0}, "tiny_code": {"train": 0}}}}, "none has anything to train on"),
         (
-            {"data": {"sources": {"train": {"generator": "x", "train": 1, "test": 1}}}},
+            {"data": {"sources": {"train": {"generator": "tiny_gsm", "train": 1, "test": 1}}}},
             "sources.train: the folder of that",
         ),
         ({"runs": {"sbd": {"learning_rate": math.inf}}}, "runs.sbd.learning_rate: Input should be a finite number"),
@@ -108,6 +112,23 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         (
             {"models": {"llama-tiny": {"shape": {"num_key_value_heads": 3}}}},
             "num_attention_heads 4 is not a multiple of",
+        ),
+        ({"runs": {"sbd": {"steps": True}}}, "runs.sbd.steps: true and false are no numbers (got True)"),
+        ({"runs": {"sbd": {"micro_rows": True}}}, "runs.sbd.micro_rows: true and false are no numbers"),
+        ({"runs": {"sbd": {"learning_rate": True}}}, "runs.sbd.learning_rate: true and false are no numbers"),
+        ({"runs": {"sbd": {"betas": [False, 0.9]}}}, "runs.sbd.betas: true and false are no numbers"),
+        ({"data": {"sources": {"tiny_gsm": {"validation": True}}}}, "tiny_gsm.validation: true and false are no"),
+        ({"decoders": {"gamma_0": {"sampler": {"gamma": True}}}}, "gamma_0.sampler.gamma: true and false are no"),
+        ({"figures": {"matp_loss": {"runs": ["sbd"], "draws": True}}}, "figures.matp_loss.draws: true and false"),
+        ({"models": {"llama-tiny": {"shape": {"rms_norm_eps": True}}}}, "shape: rms_norm_eps must be a number"),
+        ({"models": {"x": {"path": "gpt2", "shape": {"vocab_size": True}}}}, "shape: vocab_size must be a whole"),
+        (
+            {"data": {"sources": {"tiny_gsm": {"generator": "tiny_gms"}}}},
+            "data.sources.tiny_gsm.generator: unknown generator; known are tiny_code, tiny_gsm (got 'tiny_gms')",
+        ),
+        (
+            {"benchmarks": {"tiny_gsm": {"max_new_tokens": 512}}},
+            "benchmarks.tiny_gsm.max_new_tokens: 512 leaves no room for a prompt in the 512 positions of 'llama-tiny'",
         ),
         ({"seed": 2**63}, "seed: Input should be less than"),
         ({"runs": {"x": {"like": ["sbd"]}}}, "runs.x.like: unknown name ['sbd']"),
@@ -150,6 +171,23 @@ def test_a_shape_names_what_every_architecture_knows(name: str) -> None:
     from sbd.modeling import ARCHITECTURES
 
     assert ARCHITECTURES[name][0]().to_dict().keys() >= SHAPE_KEYS
+
+
+def test_check_looks_for_task_files_and_needs_no_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(EXPERIMENTS.parent)
+    path = overlaid(tmp_path, benchmarks={"tiny_code": {"task": "experiments/tasks/none.yaml"}})
+    assert main(["check", "--experiment", str(path)]) == 2
+    assert (
+        f"{path}: benchmarks.tiny_code.task: no such task file: experiments/tasks/none.yaml" in capsys.readouterr().err
+    )
+    code = (
+        "import sys; from sbd.cli import main; main(['check', '--experiment', 'tiny']); print('torch' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[0] == "experiments/tiny.yaml is valid"
+    assert shown.splitlines()[-1] == "False"
 
 
 def test_a_missing_file_names_its_neighbours() -> None:
@@ -201,6 +239,16 @@ def test_a_fingerprint_follows_values_and_nothing_else() -> None:
     ntp, sbd = experiment.runs["ntp"], experiment.runs["sbd"]
     assert fingerprint(ntp) != fingerprint(sbd)
     assert fingerprint(ntp) != fingerprint(ntp.model_copy(update={"steps": ntp.steps + 1}))
+
+
+def test_answers_may_take_all_positions_but_one(tmp_path: Path) -> None:
+    path = overlaid(tmp_path, benchmarks={"tiny_gsm": {"max_new_tokens": 511}})
+    assert load_experiment(path).benchmarks["tiny_gsm"].max_new_tokens == 511
+
+
+def test_a_folder_is_timed_without_a_run() -> None:
+    experiment = load_experiment(EXPERIMENTS / "tiny.yaml")
+    assert experiment.benchmark_of(SpeedConfig(decoders=["ntp"])) == experiment.benchmarks["tiny_gsm"]
 
 
 def test_like_takes_over_all_but_the_label(tmp_path: Path) -> None:

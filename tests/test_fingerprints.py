@@ -73,3 +73,15 @@ def test_nothing_is_written_where_no_workflow_was_run(project: Path) -> None:
     (project / ".snakemake").rmdir()
     assert anew()
     assert not (project / ".snakemake").exists()
+
+
+@pytest.mark.parametrize(("package", "counts"), [("config", False), ("other", True)])
+def test_a_module_of_a_package_counts_as_the_package_does(project: Path, package: str, counts: bool) -> None:
+    folder = project / "sbd" / package
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "run.py").write_text("z = 1\n")
+    (project / "sbd/one.py").write_text(f"from sbd.{package} import run\nimport sbd.{package}.run\n")
+    first = anew()
+    (folder / "run.py").write_text("z = 22\n")
+    assert (anew() != first) == counts

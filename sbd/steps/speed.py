@@ -24,8 +24,7 @@ def run(
 ) -> None:
     """Measure a checkpoint; writes ``output``, a row for each batch size and decoder, which ``shown`` begins.
 
-    checkpoint: a folder or a hub id; ``settings.run`` is not looked at. prompts: a file of problems (default: the test
-    problems of the benchmark).
+    checkpoint: a folder or a hub id. prompts: a file of problems (default: the test problems of the benchmark).
     """
     benchmark = experiment.benchmark_of(settings)
     problems = read_problems(prompts or experiment.source_file(benchmark.source, "test"), settings.problems)
