@@ -667,3 +667,12 @@ def test_task_files_load_and_their_prompts_are_those_of_the_data(task: str, tmp_
     assert first.startswith(problems[0]["prompt"])
     if task != "tiny_choice":
         assert first == problems[0]["prompt"]
+
+
+def test_the_log_of_an_evaluation_says_the_end_once(tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = tokenizer("yes", add_special_tokens=False)["input_ids"]
+    lm = SBDLM(tiny_stub(tokenizer), tokenizer, generate=scripted(dict.fromkeys(range(4), answer)), label="b")
+    lm.generate_until(generating(PROMPTS[:4]))
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" [")[0] for line in lines] == ["b: 0/4 problem", "b: 4/4 problem"]
+    assert lines[-1].endswith("tokens per forward")
