@@ -206,16 +206,22 @@ class PackedRows:
     """The packed rows of a prepared folder: ``rows[i]`` is a list of documents.
 
     They lie in ``rows/``, or in ``shards/SOURCE/NUMBER.arrow`` (see :mod:`sbd.streaming`) with an order that mixes.
+    make: the command that prepares the folder, for messages.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, make: str = "python -m sbd prepare"):
         folder = Path(folder)
-        if not (folder / "manifest.json").is_file():
-            raise UserError(f"{folder} is no prepared data (no manifest.json); run `python -m sbd prepare` first")
+        part = folder / "manifest.json"
+        if not part.is_file():
+            raise UserError(f"{folder} is no prepared data (no manifest.json); run `{make}` first")
         self._order: np.ndarray | None = None
         try:
-            self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            self.manifest = json.loads(part.read_text(encoding="utf-8"))
+            if not isinstance(self.manifest, dict) or not {"rows", "sources"} <= self.manifest.keys():
+                raise ValueError("it says nothing of rows and sources")
+            part = folder / "tokenizer"
             self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder / "tokenizer")
+            part = folder / ("shards" if self.manifest.get("streamed") else "rows")
             if self.manifest.get("streamed"):
                 files = [str(path) for name in self.manifest["sources"] for path in shard_files(folder, name)]
                 rows = concatenate_datasets([Dataset.from_file(path) for path in files])
@@ -223,12 +229,14 @@ class PackedRows:
                     self._order = np.load(folder / "order.npy", mmap_mode="r")
             else:
                 rows = load_from_disk(str(folder / "rows"))
-        except (OSError, ValueError) as error:  # pyarrow's errors are among them
-            raise UserError(f"{folder} is damaged ({str(error).splitlines()[0]}); prepare it again") from None
+        # Errors of pyarrow are among the first two; the others are of JSON that is of another shape.
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise UserError(f"{part} is damaged ({reason}); run `{make}` again") from None
         self._rows: Any = rows.with_format("numpy")
         for found, said in ((len(rows), self.manifest.get("packed_rows")), (len(self), self.manifest["rows"])):
             if said is not None and found != said:
-                raise UserError(f"{folder}: {found} rows, but the manifest says {said}; prepare it again")
+                raise UserError(f"{folder}: {found} rows, but the manifest says {said}; run `{make}` again")
 
     def __len__(self) -> int:
         return len(self._rows) if self._order is None else len(self._order)

@@ -9,6 +9,7 @@ import base64
 import copy
 import dataclasses
 import json
+import re
 import os
 import pickle
 import zlib
@@ -613,6 +614,15 @@ def test_a_score_is_made_apart_and_again_without_a_model(
     assert {line["correct"] for line in lines} == {None}
     for line, row in zip(lines, HUMANEVAL, strict=True):
         line["text"] = row["canonical_solution"]
+    for name, contents in (("generated.json", ("{}", "[]", '{"key": 1}', "{")), ("generations.jsonl", ("{}\n", "3\n"))):
+        whole = (generated / name).read_text()
+        for content in contents:
+            (generated / name).write_text(content)
+            capfd.readouterr()
+            assert verb("score", *job, "he") == 2
+            [said] = capfd.readouterr().err.splitlines()
+            assert re.search(rf"{name}.* (is damaged|missing).*run `python -m sbd evaluate .*--benchmark he` again", said)
+        (generated / name).write_text(whole)
     jsonl(generated / "generations.jsonl", lines)
     checkpoint.rename(checkpoint.with_name("away"))
     assert verb("score", *job, "he") == 0

@@ -124,8 +124,18 @@ def test_prepared_data_that_is_cut_off_is_named(tokenizer, tmp_path: Path, name:
     data.prepare([write(tmp_path / "train.jsonl", PROBLEMS)], folder, tokenizer, 96, seed=0)
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"packed is damaged .*; prepare it again"):
+    with pytest.raises(UserError, match=rf"packed/{name.partition('/')[0]} is damaged .*; run `python -m sbd prepare` again"):
         data.PackedRows(folder)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3", '{"streamed": true, "rows": 1, "sources": 2}'])
+@pytest.mark.parametrize("name", ["manifest.json", "tokenizer/tokenizer.json", "rows/state.json"])
+def test_prepared_data_of_another_shape_is_named(tokenizer, tmp_path: Path, name: str, content: str) -> None:
+    folder = tmp_path / "packed"
+    data.prepare([write(tmp_path / "train.jsonl", PROBLEMS)], folder, tokenizer, 96, seed=0)
+    (folder / name).write_text(content)
+    with pytest.raises(UserError, match=r"packed/(manifest\.json|tokenizer|rows|shards) is damaged .*run `make it` again"):
+        data.PackedRows(folder, "make it")
 
 
 def test_row_order_is_one_permutation_per_epoch_and_a_function_of_the_step() -> None:

@@ -21,6 +21,7 @@ from sbd import evaluation, records
 from sbd.data import encode_prompt
 from sbd.errors import UserError
 from sbd.evaluation import SBDLM, GenerationSettings, tasks
+from sbd.evaluation.partial import Partial
 from sbd.problems import gsm8k, split
 
 TASKS = Path(__file__).parents[1] / "experiments" / "tasks"
@@ -569,6 +570,17 @@ def test_an_interrupted_evaluation_goes_on_and_gives_the_same_record(
         with pytest.raises(Interrupted):
             answer("out", last=1, **change)
         assert batches == order[:1]
+
+
+@pytest.mark.parametrize("line", ["[]", "3", '{"1": 5}', '{"x": {}}'])
+def test_a_damaged_line_of_what_was_generated_ends_what_is_kept(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "partial.jsonl"
+    Partial(path, "code").begin(["a", "b"])
+    Partial(path, "code").add({0: {"text": "kept"}})
+    sound = path.read_text()
+    path.write_text(sound + line + "\n" + '{"1": {"text": "behind it"}}\n')
+    assert Partial(path, "code").begin(["a", "b"]) == {0: {"text": "kept"}}
+    assert path.read_text() == sound
 
 
 def test_the_likelihood_task(model, tokenizer, tmp_path: Path) -> None:
