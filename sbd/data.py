@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from sbd.batching import Document
 from sbd.errors import UserError
-from sbd.files import write_json
+from sbd.files import half_character, write_json
 
 SPECIAL_TOKENS = {"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>", "mask_token": "<|mask|>"}
 
@@ -49,6 +49,8 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, 
                 raise UserError(
                     f"{path}, line {number}: {' and '.join(missing)} missing or empty; each problem needs a text there"
                 )
+            if half := half_character(problem):
+                raise UserError(f"{path}, line {number}: {half} is half of a character; take it out of the text")
             problems.append(problem)
     if not problems:
         raise UserError(f"{path} holds no problem; make or copy it again")
@@ -77,6 +79,8 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
     A text that spells BOS itself, as chat templates do, gets no second one; a second one is an error.
     """
+    if half := half_character(prompt):
+        raise UserError(f"a prompt holds {half}, half of a character; take it out of the text")
     ids = _encode(tokenizer, prompt)
     bos: Any = tokenizer.bos_token_id
     if not ids:

@@ -34,7 +34,7 @@ from sbd import conversations
 from sbd.batching import Document
 from sbd.data import encode_document, pack
 from sbd.errors import UserError
-from sbd.files import replacing, write_json, write_text
+from sbd.files import half_character, replacing, write_json, write_text
 from sbd.overlap import Index
 from sbd.progress import progress
 from sbd.sources import Row, Rows
@@ -205,6 +205,9 @@ def _pack_piece(recipe: Recipe, shards: Path, held_out: Path, piece: int, number
             dropped[found] += 1
             continue
         texts = [message["content"] for message in found.messages] + [found.answer]
+        if any(map(half_character, texts)):
+            dropped["half of a character in the text"] += 1
+            continue
         if any(reserved.search(text) for text in texts):
             dropped["special token in the text"] += 1
             continue

@@ -9,9 +9,9 @@ import base64
 import copy
 import dataclasses
 import json
-import re
 import os
 import pickle
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -621,7 +621,9 @@ def test_a_score_is_made_apart_and_again_without_a_model(
             capfd.readouterr()
             assert verb("score", *job, "he") == 2
             [said] = capfd.readouterr().err.splitlines()
-            assert re.search(rf"{name}.* (is damaged|missing).*run `python -m sbd evaluate .*--benchmark he` again", said)
+            assert re.search(
+                rf"{name}.* (is damaged|missing).*run `python -m sbd evaluate .*--benchmark he` again", said
+            )
         (generated / name).write_text(whole)
     jsonl(generated / "generations.jsonl", lines)
     checkpoint.rename(checkpoint.with_name("away"))

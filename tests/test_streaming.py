@@ -259,6 +259,14 @@ def test_dropped_rows_are_counted_with_their_reason(here: Path, tokenizer: Any) 
         run()
 
 
+def test_a_row_with_half_of_a_character_is_left_out(here: Path) -> None:
+    write()
+    jsonl(here / "data/code.jsonl", [{**CODE[0], "input": "Print \ud83d ."}, *CODE])
+    made = run()["sources"]["code"]
+    assert made["dropped"] == {"half of a character in the text": 1}
+    assert made["documents"] == len(CODE)
+
+
 def test_a_stopped_run_goes_on_with_the_missing_pieces_only(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write()
     whole = run()
