@@ -30,7 +30,7 @@ from sbd.evaluation.task_files import load_task, read
 from sbd.experiment_files import load_experiment
 from sbd.sandbox import run_program
 from sbd.steps import problems
-from tests.test_evaluation import KEY, jsonl, scripted, tiny_stub
+from tests.evaluation_helpers import KEY, jsonl, scripted, tiny_stub
 
 ROOT = Path(__file__).parents[1]
 TASKS = ROOT / "experiments/tasks/paper"
