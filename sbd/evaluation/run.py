@@ -146,8 +146,10 @@ def score(
     try:
         made = json.loads((generated / GENERATED_NAME).read_text(encoding="utf-8"))
         # Now rather than when all is scored.
-        Key.model_validate(made["key"]), Provenance.model_validate(made["provenance"])
-        float(made["seconds"]), int(made["batch_size"]), dict(made["decoder_settings"])
+        Key.model_validate(made["key"])
+        Provenance.model_validate(made["provenance"])
+        for name, kind in (("seconds", float), ("batch_size", int), ("decoder_settings", dict)):
+            kind(made[name])
         thinking = bool(dict(made["generation_settings"]).get("thinking"))
     except FileNotFoundError:
         raise UserError(f"no finished generations in {generated} (no {GENERATED_NAME}); evaluate first") from None
