@@ -12,7 +12,7 @@ TOKENS = ["Ben", "has", "4", "+", "3", "=", "7", "eggs"]
 REVEALED = [1, 1, 2, 1, 2, 1, 3, 1]
 """The pass of set block decoding that reveals each token: sure words first, the result last."""
 
-WIDTH, HEIGHT, GAP = 62, 34, 6
+WIDTH, HEIGHT, GAP, BREAK = 62, 34, 6, 20
 LEFT, TOP = 150, 40
 INK, FRESH, KNOWN, MASK = "#1f2933", "#2a78b5", "#d7e6f3", "#eceff1"
 
@@ -49,7 +49,10 @@ def picture() -> str:
     ]
     for title, passes, shown, unknown in panels:
         parts.append(f'<text x="16" y="{y - 14}" font-weight="bold" fill="{INK}">{title}</text>')
-        for number in shown:
+        for before, number in zip((0, *shown), shown, strict=False):
+            if number > before + 1:  # passes that are left out
+                parts.append(f'<text x="{LEFT - 14}" y="{y + 8}" text-anchor="end" fill="{INK}">…</text>')
+                y += BREAK
             parts.append(row(y, number, passes, unknown))
             y += HEIGHT + GAP
         y += 46

@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from sbd.batching import Document
 from sbd.errors import UserError
-from sbd.files import write_json
+from sbd.files import half_character, write_json
 
 SPECIAL_TOKENS = {"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>", "mask_token": "<|mask|>"}
 
@@ -49,6 +49,8 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, 
                 raise UserError(
                     f"{path}, line {number}: {' and '.join(missing)} missing or empty; each problem needs a text there"
                 )
+            if half := half_character(problem):
+                raise UserError(f"{path}, line {number}: {half} is half of a character; take it out of the text")
             problems.append(problem)
     if not problems:
         raise UserError(f"{path} holds no problem; make or copy it again")
@@ -77,6 +79,8 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
     A text that spells BOS itself, as chat templates do, gets no second one; a second one is an error.
     """
+    if half := half_character(prompt):
+        raise UserError(f"a prompt holds {half}, half of a character; take it out of the text")
     ids = _encode(tokenizer, prompt)
     bos: Any = tokenizer.bos_token_id
     if not ids:
@@ -206,16 +210,22 @@ class PackedRows:
     """The packed rows of a prepared folder: ``rows[i]`` is a list of documents.
 
     They lie in ``rows/``, or in ``shards/SOURCE/NUMBER.arrow`` (see :mod:`sbd.streaming`) with an order that mixes.
+    make: the command that prepares the folder, for messages.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, make: str = "python -m sbd prepare"):
         folder = Path(folder)
-        if not (folder / "manifest.json").is_file():
-            raise UserError(f"{folder} is no prepared data (no manifest.json); run `python -m sbd prepare` first")
+        part = folder / "manifest.json"
+        if not part.is_file():
+            raise UserError(f"{folder} is no prepared data (no manifest.json); run `{make}` first")
         self._order: np.ndarray | None = None
         try:
-            self.manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            self.manifest = json.loads(part.read_text(encoding="utf-8"))
+            if not isinstance(self.manifest, dict) or not {"rows", "sources"} <= self.manifest.keys():
+                raise ValueError("it says nothing of rows and sources")
+            part = folder / "tokenizer"
             self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder / "tokenizer")
+            part = folder / ("shards" if self.manifest.get("streamed") else "rows")
             if self.manifest.get("streamed"):
                 files = [str(path) for name in self.manifest["sources"] for path in shard_files(folder, name)]
                 rows = concatenate_datasets([Dataset.from_file(path) for path in files])
@@ -223,12 +233,14 @@ class PackedRows:
                     self._order = np.load(folder / "order.npy", mmap_mode="r")
             else:
                 rows = load_from_disk(str(folder / "rows"))
-        except (OSError, ValueError) as error:  # pyarrow's errors are among them
-            raise UserError(f"{folder} is damaged ({str(error).splitlines()[0]}); prepare it again") from None
+        # Errors of pyarrow are among the first two; the others are of JSON that is of another shape.
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise UserError(f"{part} is damaged ({reason}); run `{make}` again") from None
         self._rows: Any = rows.with_format("numpy")
         for found, said in ((len(rows), self.manifest.get("packed_rows")), (len(self), self.manifest["rows"])):
             if said is not None and found != said:
-                raise UserError(f"{folder}: {found} rows, but the manifest says {said}; prepare it again")
+                raise UserError(f"{folder}: {found} rows, but the manifest says {said}; run `{make}` again")
 
     def __len__(self) -> int:
         return len(self._rows) if self._order is None else len(self._order)

@@ -47,14 +47,21 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write ``text`` in UTF-8, atomically."""
+    """Write ``text`` in UTF-8, atomically; half of a surrogate pair becomes ``\\ud800``, which JSON reads back."""
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically; NaN is refused since JSON has none."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def half_character(value: Any) -> str | None:
+    """The first lone surrogate in a text, or of plain JSON, as ``\\ud800``; no tokenizer takes such text."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    found = re.search("[\ud800-\udfff]", text)
+    return f"\\u{ord(found[0]):04x}" if found else None
 
 
 def is_file_name(name: str) -> bool:

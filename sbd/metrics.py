@@ -73,8 +73,8 @@ class Metrics:
 
 def _step_of(line: str) -> float:
     try:
-        return json.loads(line)["step"]
-    except ValueError:
+        return float(json.loads(line)["step"])
+    except (ValueError, LookupError, TypeError):
         return math.inf
 
 

@@ -20,13 +20,22 @@ class _Lines:
         sys.stderr.flush()
 
 
+class _Log(tqdm):  # type: ignore[type-arg]  # has none when it runs
+    """A progress of lines; its end adds none where the last update has said it all."""
+
+    def close(self) -> None:
+        if not self.disable and self.n == self.last_print_n:
+            self.leave = False
+        super().close()
+
+
 def progress(total: int | None, label: str, initial: int = 0, unit: str = "step", disable: bool = False) -> tqdm[Any]:
     """A tqdm bar to call ``update`` and ``set_postfix_str`` on."""
     if sys.stderr.isatty():
         return tqdm(total=total, desc=label, initial=initial, unit=unit, dynamic_ncols=True, disable=disable)
     left = "/{total_fmt} {unit} [{elapsed} gone, {remaining} left]" if total is not None else " {unit} [{elapsed} gone]"
     form = "{desc}: {n_fmt}" + left + "{postfix}"
-    return tqdm(
+    return _Log(
         total=total,
         desc=label,
         initial=initial,

@@ -240,10 +240,19 @@ def _sealed(folder: Path) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
+    """A seal, or None where it was not written to its end; one of another shape is a UserError."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return None
+    known = {"step": int, "ranks": int, "identity": dict, "extra": dict, "files": dict}
+    wrong = [key for key, kind in known.items() if not isinstance(about, dict) or not isinstance(about.get(key), kind)]
+    if wrong:
+        raise UserError(
+            f"{path} is no seal of a saved state ({', '.join(wrong)} missing or wrong); delete {path.parent}: the same "
+            "command goes on from the state before it"
+        )
+    return about
 
 
 def _checksum(path: Path) -> int:

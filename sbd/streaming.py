@@ -34,7 +34,7 @@ from sbd import conversations
 from sbd.batching import Document
 from sbd.data import encode_document, pack
 from sbd.errors import UserError
-from sbd.files import replacing, write_json, write_text
+from sbd.files import half_character, replacing, write_json, write_text
 from sbd.overlap import Index
 from sbd.progress import progress
 from sbd.sources import Row, Rows
@@ -113,7 +113,8 @@ def stream(
         shutil.rmtree(shards, ignore_errors=True)
         shards.mkdir(parents=True)
         write_json(shards / "origin.json", origin)
-    done = {int(path.stem) for path in shards.glob("*.json") if path.stem.isdigit()}
+    # What a damaged file says is not known: its piece is made again.
+    done = {int(path.stem) for path in shards.glob("*.json") if path.stem.isdigit() and _is_sound(_read(path))}
     if recipe.validation and not (held_out / "shards" / name / _file(0)).is_file():
         done.discard(0)
     first = next(number for number in range(len(done) + 1) if number not in done)
@@ -204,6 +205,9 @@ def _pack_piece(recipe: Recipe, shards: Path, held_out: Path, piece: int, number
             dropped[found] += 1
             continue
         texts = [message["content"] for message in found.messages] + [found.answer]
+        if any(map(half_character, texts)):
+            dropped["half of a character in the text"] += 1
+            continue
         if any(reserved.search(text) for text in texts):
             dropped["special token in the text"] += 1
             continue
@@ -298,8 +302,13 @@ def _file(number: int) -> str:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError):  # of JSON or of UTF-8
         return None
+
+
+def _is_sound(piece: Any) -> bool:
+    known = {"read", "dropped", "overlap", "documents", "rows", "tokens", "solution_tokens"}
+    return isinstance(piece, dict) and known <= piece.keys()
 
 
 def _sum(found: Sequence[dict[str, Any]], sequence_length: int) -> dict[str, Any]:

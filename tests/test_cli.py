@@ -383,6 +383,11 @@ def test_local_gsm8k_files(here: Path, capfd: pytest.CaptureFixture[str]) -> Non
         (GSM8K, '{"question": "Two', "files/train.jsonl, line 1: not JSON (Unterminated string"),
         (GSM8K, '{"question": "Two?"}\n', "no answer"),
         (GSM8K, '{"question": "Two?", "answer": "2"}\n', "no line '#### number'"),
+        (
+            GSM8K,
+            json.dumps({**ROW, "question": "Two\ud800?"}),
+            "files/train.jsonl, row 1: \\ud800 is half of a character",
+        ),
         (GSM8K, "", "files/train.jsonl holds no problem"),
         ({**GSM8K, "validation": 3}, None, "validation takes 3 of 3 training problems; nothing is left to train on"),
         ({**GSM8K, "train": "nobody/nothing"}, None, "'nobody/nothing' is no file and could not be read from the hub"),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sbd import data
 from sbd.errors import UserError
+from sbd.files import write_json
 
 PROBLEMS = [
     {
@@ -48,6 +49,8 @@ def test_a_document_is_bos_prompt_solution_eos(tokenizer) -> None:
 def test_an_empty_prompt_and_a_literal_mask_token_are_refused(tokenizer) -> None:
     with pytest.raises(UserError, match="prompt is empty"):
         data.encode_prompt(tokenizer, "")
+    with pytest.raises(UserError, match=r"a prompt holds \\udcff, half of a character"):
+        data.encode_prompt(tokenizer, "caf\udcff")  # as a byte of another encoding on the command line
     with pytest.raises(UserError, match="mask token"):
         data.encode_document(tokenizer, "Mia <|mask|> apples", "The answer is 3 .", 0)
 
@@ -114,8 +117,19 @@ def test_bad_files_are_named(tokenizer, tmp_path: Path) -> None:
     (tmp_path / "latin.jsonl").write_bytes(json.dumps(PROBLEMS[0]).encode() + b'\n{"prompt": "\xe9"}\n')
     with pytest.raises(UserError, match=r"line 2: not JSON .*can't decode byte 0xe9"):
         data.read_problems(tmp_path / "latin.jsonl")
+    (tmp_path / "half.jsonl").write_text(json.dumps(PROBLEMS[0]) + "\n" + json.dumps({**PROBLEMS[1], "id": "x\ud83d"}))
+    with pytest.raises(UserError, match=r"half\.jsonl, line 2: \\ud83d is half of a character; take it out"):
+        data.read_problems(tmp_path / "half.jsonl")
+    (tmp_path / "half.jsonl").write_text(json.dumps({**PROBLEMS[1], "id": "x\U0001f600"}))  # both halves
+    assert data.read_problems(tmp_path / "half.jsonl")[0]["id"] == "x\U0001f600"
     with pytest.raises(UserError, match="manifest"):
         data.PackedRows(tmp_path)
+
+
+def test_half_of_a_character_is_written_as_json_reads_it(tmp_path: Path) -> None:
+    value = {"text": "a \ud800 b \U0001f600 \\ud800"}
+    write_json(tmp_path / "half.json", value)
+    assert json.loads((tmp_path / "half.json").read_text(encoding="utf-8")) == value
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "tokenizer/tokenizer.json"])
@@ -124,8 +138,22 @@ def test_prepared_data_that_is_cut_off_is_named(tokenizer, tmp_path: Path, name:
     data.prepare([write(tmp_path / "train.jsonl", PROBLEMS)], folder, tokenizer, 96, seed=0)
     whole = (folder / name).read_bytes()
     (folder / name).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"packed is damaged .*; prepare it again"):
+    with pytest.raises(
+        UserError, match=rf"packed/{name.partition('/')[0]} is damaged .*; run `python -m sbd prepare` again"
+    ):
         data.PackedRows(folder)
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "3", '{"streamed": true, "rows": 1, "sources": 2}'])
+@pytest.mark.parametrize("name", ["manifest.json", "tokenizer/tokenizer.json", "rows/state.json"])
+def test_prepared_data_of_another_shape_is_named(tokenizer, tmp_path: Path, name: str, content: str) -> None:
+    folder = tmp_path / "packed"
+    data.prepare([write(tmp_path / "train.jsonl", PROBLEMS)], folder, tokenizer, 96, seed=0)
+    (folder / name).write_text(content)
+    with pytest.raises(
+        UserError, match=r"packed/(manifest\.json|tokenizer|rows|shards) is damaged .*run `make it` again"
+    ):
+        data.PackedRows(folder, "make it")
 
 
 def test_row_order_is_one_permutation_per_epoch_and_a_function_of_the_step() -> None:

@@ -130,6 +130,11 @@ def test_the_picture_is_what_its_script_draws() -> None:
     assert (ROOT / "docs/method.svg").read_text(encoding="utf-8") == drawn
 
 
+def test_the_picture_marks_the_passes_that_it_leaves_out() -> None:
+    drawn = re.findall(r">(?:forward pass (\d+)|(…))</text>", (ROOT / "docs/method.svg").read_text(encoding="utf-8"))
+    assert [number or gap for number, gap in drawn] == ["1", "2", "…", "8", "1", "2", "3"]
+
+
 def test_results_go_between_the_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import runpy
 

@@ -259,6 +259,14 @@ def test_dropped_rows_are_counted_with_their_reason(here: Path, tokenizer: Any) 
         run()
 
 
+def test_a_row_with_half_of_a_character_is_left_out(here: Path) -> None:
+    write()
+    jsonl(here / "data/code.jsonl", [{**CODE[0], "input": "Print \ud83d ."}, *CODE])
+    made = run()["sources"]["code"]
+    assert made["dropped"] == {"half of a character in the text": 1}
+    assert made["documents"] == len(CODE)
+
+
 def test_a_stopped_run_goes_on_with_the_missing_pieces_only(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write()
     whole = run()
@@ -282,6 +290,13 @@ def test_a_stopped_run_goes_on_with_the_missing_pieces_only(here: Path, monkeypa
     assert run() == whole
     assert made == [("math", 1), ("chat", 1)]
     assert {d.sample: d.tokens.tolist() for d in documents()} == reference
+
+    # A mark that says nothing is none.
+    made.clear()
+    for number, content in ((0, b"{}"), (1, b"[]"), (2, b"\xff")):
+        (shards / f"math/{number:05d}.json").write_bytes(content)
+    assert run() == whole
+    assert made == [("math", 0), ("math", 1), ("math", 2)]
 
     # Other files under the same name, or another recipe: that source alone is made again.
     made.clear()
@@ -461,8 +476,8 @@ def test_damaged_shards_are_refused(here: Path) -> None:
     shard = Path("results/mini/data/train/shards/code/00000.arrow")
     whole = shard.read_bytes()
     shard.write_bytes(whole[:100])
-    with pytest.raises(UserError, match=r"is damaged .* prepare it again"):
+    with pytest.raises(UserError, match=r"shards is damaged .*; run `python -m sbd prepare` again"):
         PackedRows("results/mini/data/train")
     shard.unlink()
-    with pytest.raises(UserError, match=r"rows, but the manifest says \d+; prepare it again"):
+    with pytest.raises(UserError, match=r"rows, but the manifest says \d+; run `python -m sbd prepare` again"):
         documents()

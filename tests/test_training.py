@@ -275,6 +275,25 @@ def test_when_every_state_is_damaged_that_is_said_and_nothing_is_trained(
         run(rows, tokenizer, tmp_path)
 
 
+@pytest.mark.parametrize("content", ["{}", "[]", '{"step": 5, "ranks": "one"}'])
+def test_a_seal_of_another_shape_is_named_and_nothing_is_lost(rows, tokenizer, tmp_path, monkeypatch, content) -> None:
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=7)
+    seal = tmp_path / "state/step-00000005/rank-0.json"
+    seal.write_text(content)
+    with pytest.raises(UserError, match=r"step-00000005/rank-0\.json is no seal .*; delete .*step-00000005: the same"):
+        run(rows, tokenizer, tmp_path)
+    assert seal.is_file()
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "3", '{"step": "two"}', '{"step": null}'])
+def test_a_line_of_metrics_of_another_shape_is_dropped(rows, tokenizer, tmp_path, monkeypatch, line) -> None:
+    halted(rows, tokenizer, tmp_path, monkeypatch, at=7)
+    with open(tmp_path / "metrics.jsonl", "a") as file:
+        file.write(line + "\n")
+    run(rows, tokenizer, tmp_path)
+    assert [found["step"] for found in metrics(tmp_path)] == list(range(1, 13))
+
+
 def test_a_state_that_was_being_written_does_not_count(rows, tokenizer, tmp_path, monkeypatch) -> None:
     halted(rows, tokenizer, tmp_path, monkeypatch, at=11)
     (tmp_path / "state/step-00000010/rank-0.json").unlink()

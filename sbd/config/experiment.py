@@ -129,6 +129,11 @@ class Experiment(Strict):
         words = [f"--{name.replace('_', '-')} {value}" for name, value in options.items()]
         return " ".join([f"python -m sbd {verb} --experiment {self.file.as_posix()}", *words])
 
+    def prepare_command(self, model: str) -> str:
+        """The command line that prepares the rows that a model is trained on."""
+        own = self.models[model].tokenizer is not None
+        return self.command("prepare", model=model) if own else self.command("prepare")
+
     def evaluate_command(self, model: str, run: str, decoder: str, benchmark: str) -> str:
         """The command line that makes the record of a job."""
         return self.command("evaluate", model=model, run=run, decoder=decoder, benchmark=benchmark)

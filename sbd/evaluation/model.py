@@ -236,7 +236,8 @@ class SBDLM(TemplateLM):
                             self.partial.add({row: self.statistics[row] for row in rows})
                     done = [s for s in self.statistics if s]
                     passes = sum(s["forward_passes"] for s in done) or 1
-                    bar.set_postfix_str(f"{sum(s['tokens'] for s in done) / passes:.2f} tokens per forward")
+                    speed = f"{sum(s['tokens'] for s in done) / passes:.2f} tokens per forward"
+                    bar.set_postfix_str(speed, refresh=False)  # or a log gets a line for every batch
                     bar.update(len(rows))
         return [statistic["text"] for statistic in self.statistics]
 

@@ -33,11 +33,16 @@ class Partial:
         whole = content[: content.rfind("\n") + 1]
         if not whole.startswith(header):
             whole = header
-        # Without a line that was cut off: the next one is appended.
-        write_text(self.path, whole)
         found: dict[int, dict[str, Any]] = {}
+        sound = header
         for line in whole.splitlines()[1:]:
-            found |= {int(number): statistic for number, statistic in json.loads(line).items()}
+            try:
+                found |= {int(number): dict(statistic) for number, statistic in json.loads(line).items()}
+            except (ValueError, TypeError, AttributeError):  # damaged: from here on it is generated again
+                break
+            sound += line + "\n"
+        # Without a line that was cut off: the next one is appended.
+        write_text(self.path, sound)
         return found
 
     def add(self, batch: dict[int, dict[str, Any]]) -> None:

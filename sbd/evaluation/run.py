@@ -23,7 +23,17 @@ from sbd.evaluation.model import SBDLM, positive
 from sbd.evaluation.partial import PARTIAL_NAME, Partial
 from sbd.evaluation.task_files import load_task
 from sbd.files import write_json, write_text
-from sbd.records import GENERATIONS_NAME, RECORD_NAME, Key, Record, provenance, read_record, summarise, write_record
+from sbd.records import (
+    GENERATIONS_NAME,
+    RECORD_NAME,
+    Key,
+    Provenance,
+    Record,
+    provenance,
+    read_record,
+    summarise,
+    write_record,
+)
 from sbd.sandbox import STATUSES
 
 Checkpoint = str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase]
@@ -121,17 +131,33 @@ def generate(
     return made
 
 
-def score(generated: str | Path, output: str | Path, task: str | Path, data: str | Path) -> Record:
-    """Score what ``generate`` left in one folder and write generations and record into another; needs no model."""
+def score(
+    generated: str | Path,
+    output: str | Path,
+    task: str | Path,
+    data: str | Path,
+    make: str = "python -m sbd evaluate",
+) -> Record:
+    """Score what ``generate`` left in one folder and write generations and record into another; needs no model.
+
+    make: the command that generates again, for messages.
+    """
     generated = Path(generated)
     try:
         made = json.loads((generated / GENERATED_NAME).read_text(encoding="utf-8"))
+        # Now rather than when all is scored.
+        Key.model_validate(made["key"])
+        Provenance.model_validate(made["provenance"])
+        for name, kind in (("seconds", float), ("batch_size", int), ("decoder_settings", dict)):
+            kind(made[name])
+        thinking = bool(dict(made["generation_settings"]).get("thinking"))
     except FileNotFoundError:
         raise UserError(f"no finished generations in {generated} (no {GENERATED_NAME}); evaluate first") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{generated / GENERATED_NAME} is damaged ({error}); evaluate again") from None
-    lines = read_generations(generated / GENERATIONS_NAME)
-    loaded = load_task(task, data, bool(made["generation_settings"].get("thinking")))
+    except (ValueError, LookupError, TypeError) as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise UserError(f"{generated / GENERATED_NAME} is damaged ({reason}); run `{make}` again") from None
+    lines = _read_texts(generated / GENERATIONS_NAME, make)
+    loaded = load_task(task, data, thinking)
     return _write_record({**made, "metric": _metric(loaded)[0]}, _scored(loaded, lines, len(lines)), Path(output))
 
 
@@ -225,9 +251,10 @@ def _write_record(made: dict[str, Any], lines: list[dict[str, Any]], output: Pat
 def rescore(output: str | Path, task: str | Path, data: str | Path) -> Record:
     """Score the saved generations of ``output`` again, with today's task file, and rewrite record and generations."""
     output = Path(output)
-    record, lines = read_record(output / RECORD_NAME), read_generations(output / GENERATIONS_NAME)
+    record = read_record(output / RECORD_NAME)
     if record.decoder_settings.get("kind") == "loglikelihood":
         raise UserError(f"{output} is of a likelihood task, which saves no texts to score again; evaluate it again")
+    lines = _read_texts(output / GENERATIONS_NAME)
     thinking = bool(record.generation_settings.get("thinking"))
     lines = _scored(load_task(task, data, thinking), lines, limit=len(lines))
     counted = summarise(lines, record.seconds)
@@ -247,6 +274,17 @@ def read_generations(path: str | Path) -> list[dict[str, Any]]:
         raise UserError(f"no generations at {path}; evaluate first") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is damaged ({error}); delete it and evaluate again") from None
+
+
+def _read_texts(path: Path, make: str = "python -m sbd evaluate") -> list[dict[str, Any]]:
+    """The lines of a generations file, each with all that a record counts."""
+    lines = read_generations(path)
+    known = ("id", "text", "tokens", "forward_passes", "prefill_passes", "truncated")
+    for number, line in enumerate(lines, 1):
+        missing = [name for name in known if not isinstance(line, dict) or name not in line]
+        if missing:
+            raise UserError(f"{path}, line {number}: {', '.join(missing)} missing; delete it and run `{make}` again")
+    return lines
 
 
 def _run_task(lm: LM, task: Task, limit: int | None, score: bool, chat: bool = False) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from sbd import conversations
 from sbd.data import read_problems
 from sbd.errors import UserError
 from sbd.evaluation.code import scores
+from sbd.files import half_character
 from sbd.problems.word_problems import LARGEST
 from sbd.sandbox import Limits, check_function
 from sbd.sources import check_columns, open_rows
@@ -54,6 +55,8 @@ def rows(data: str, columns: list[str] | None = None, **metadata: Any) -> dict[s
         missing = [name for name in columns or [] if row.get(name) is None]
         if missing:
             raise UserError(f"{data}, line {number}: {' and '.join(missing)} missing; make the file again")
+        if half := half_character(row):
+            raise UserError(f"{data}, line {number}: {half} is half of a character; take it out of the text")
     return {"test": Documents(found)}
 
 

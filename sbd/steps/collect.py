@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sbd import columns, differences
@@ -52,6 +52,7 @@ def held_out_losses(experiment: Experiment, model: str, run: str) -> dict[str, A
         summary = json.loads(path.read_text(encoding="utf-8"))
         found = {"model": model, "run": run, "parameters": summary["parameters"], "steps": summary["steps"]}
         found |= summary.get("validation", {})
+        _check_numbers(found, columns.LOSSES[2:])
     except FileNotFoundError:
         raise UserError(f"no training summary at {path}; {remedy} to make it") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -67,6 +68,8 @@ def training_losses(experiment: Experiment, model: str, run: str) -> list[dict[s
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         rows = [{"model": model, "run": run, **{name: line[name] for name in columns.METRICS[2:]}} for line in lines]
+        for row in rows:
+            _check_numbers(row, columns.METRICS[2:])
     except FileNotFoundError:
         raise UserError(f"no training losses at {path}; {remedy}") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -76,6 +79,14 @@ def training_losses(experiment: Experiment, model: str, run: str) -> list[dict[s
     if not rows:
         raise UserError(f"{path} is empty; {remedy}")
     return rows
+
+
+def _check_numbers(row: dict[str, Any], names: Iterable[str]) -> None:
+    """Refuse NaN, infinity (which Python reads from JSON) and what is no number; None is what was not measured."""
+    for name in names:
+        value = row.get(name)
+        if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value)):
+            raise ValueError(f"{name} is {value!r}, not a number")
 
 
 def masked_losses(experiment: Experiment) -> Iterator[dict[str, Any]]:

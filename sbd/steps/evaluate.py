@@ -60,6 +60,7 @@ def score(experiment: Experiment, model: str, run_name: str, decoder: str, bench
         experiment.record_folder(*job),
         config.task,
         experiment.source_file(config.source, "test"),
+        experiment.evaluate_command(*job),
     )
     print(_line(*job, record))
 

@@ -21,7 +21,7 @@ def run(experiment: Experiment, model_name: str, run_name: str) -> None:
     settings = experiment.figures.matp_loss or MatpLoss(runs=[run_name])
     checkpoint = trained_checkpoint(experiment, model_name, run_name)
     model, tokenizer = modeling.load(checkpoint, dtype=torch.float32)
-    rows = PackedRows(experiment.data_folder("validation", model_name))
+    rows = PackedRows(experiment.data_folder("validation", model_name), experiment.prepare_command(model_name))
     found = by_slot_and_rate(model, tokenizer, rows, settings.block_size, settings.draws, experiment.seed)
     lines = [{"model": model_name, "run": run_name, **row} for row in found]
     path = experiment.masked_loss_file(model_name, run_name)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sbd import problems
 from sbd.config import Experiment, SourceConfig
 from sbd.errors import UserError
-from sbd.files import is_file_name, write_text
+from sbd.files import half_character, is_file_name, write_text
 from sbd.problems import gsm8k
 from sbd.sources import Rows, check_columns, open_rows
 
@@ -68,7 +69,7 @@ def _read_splits(source: str, config: SourceConfig, data: Path, pins: Path) -> d
 
 def _read(source: str, config: SourceConfig, split: str, data: Path, pins: Path) -> list[Problem]:
     rows = _open(source, config, split, data, pins)
-    found = list(rows.read())
+    found = list(_whole(rows))
     if not found:
         raise UserError(f"{rows.where} holds no problem; make or copy it again")
     if config.format == "gsm8k":
@@ -94,12 +95,20 @@ def _open(source: str, config: SourceConfig, split: str, data: Path, pins: Path)
     return rows
 
 
+def _whole(rows: Rows) -> Iterator[Problem]:
+    """The rows; text that no tokenizer takes is refused here, where its source can be named."""
+    for number, row in enumerate(rows.read(), 1):
+        if half := half_character(row):
+            raise UserError(f"{rows.where}, row {number}: {half} is half of a character; take it out of the text")
+        yield row
+
+
 def _benchmark(source: str, config: SourceConfig, data: Path, pins: Path) -> list[Problem]:
     """Rows as they were published, each with an id, within the dates; another number than is expected is refused."""
     rows = _open(source, config, "test", data, pins)
     found = [
         {**row, "id": str(next((row[key] for key in _IDS if row.get(key) is not None), f"{source}-{number}"))}
-        for number, row in enumerate(rows.read())
+        for number, row in enumerate(_whole(rows))
     ]
     within = ""
     if config.dates is not None:

@@ -23,9 +23,10 @@ from sbd.training import TrainingSettings, train
 def run(experiment: Experiment, model_name: str, run_name: str, adopt: bool = False) -> None:
     """Train and write ``checkpoint/``; a rerun goes on from the newest state in ``state/``."""
     config = experiment.runs[run_name]
-    rows = PackedRows(experiment.data_folder("train", model_name))
+    make = experiment.prepare_command(model_name)
+    rows = PackedRows(experiment.data_folder("train", model_name), make)
     held_out = any(source.validation for source in experiment.data.sources.values())
-    validation = PackedRows(experiment.data_folder("validation", model_name)) if held_out else None
+    validation = PackedRows(experiment.data_folder("validation", model_name), make) if held_out else None
     if config.parent is None:
         model = _new_model(experiment, model_name, rows.tokenizer)
     else:
