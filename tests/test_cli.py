@@ -492,7 +492,7 @@ def test_speed_writes_a_row_for_each_contender(here: Path) -> None:
     options = ("--model", "llama", "--run", "sbd", "--decoder", "eb", "--batch-size", "1", "--problems", "2")
     assert sbd("speed", *options) == 0
     rows = Path("results/mini/speed/llama/sbd.csv").read_text().splitlines()
-    assert rows[0].startswith("model,run,problems,decoder,batch,tokens,seconds,tokens_per_second")
+    assert rows[0].startswith("model,run,problems,decoder,batch,tokens,seconds,seconds_decoding,tokens_per_second")
     assert [row.split(",")[3] for row in rows[1:]] == ["autoregressive", "eb", "hf_generate", "hf_prompt_lookup"]
 
 
