@@ -313,7 +313,8 @@ def test_steps_out_of_order(refuses: Callable[..., str]) -> None:
     assert f"the parent run has no finished checkpoint at {parent}; train it first" in refuses(*TRAIN, "sbd")
     assert "has no checkpoint at" in refuses(*EVALUATE, "words")
     Path("results/mini/data/train/manifest.json").unlink()
-    assert "is no prepared data (no manifest.json); run `python -m sbd prepare --experiment mini.yaml` first" in refuses(*TRAIN, "base")
+    message = refuses(*TRAIN, "base")
+    assert "is no prepared data (no manifest.json); run `python -m sbd prepare --experiment mini.yaml` first" in message
 
 
 def test_another_tokenizer_than_the_parent(refuses: Callable[..., str]) -> None:
