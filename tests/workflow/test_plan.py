@@ -145,9 +145,11 @@ def test_the_code_of_a_stage_is_what_it_imports() -> None:
 def test_the_code_of_a_stage_holds_all_that_python_loads_for_it() -> None:
     script = "import sys, sbd.steps.evaluate; print(*(name for name in sys.modules if name.startswith('sbd.')))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = {name for name in done.stdout.split() if not name.startswith(tuple(f"{package}." for package in UNCOUNTED))}
+    loaded = set(done.stdout.split())
     assert "sbd.evaluation.model" in loaded
-    assert loaded - code_of("sbd.steps.evaluate") - UNCOUNTED == {"sbd.steps"}
+    # The schema reads the names of the generators; a stage that runs one imports it itself.
+    uncounted = {name for name in loaded if {name, name.rpartition(".")[0]} & {*UNCOUNTED, "sbd.problems"}}
+    assert loaded - code_of("sbd.steps.evaluate") - uncounted == {"sbd.steps"}
 
 
 def test_the_figures_of_the_reference_need_no_training(tmp_path: Path) -> None:
