@@ -104,10 +104,16 @@ def _parser() -> argparse.ArgumentParser:
         added.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
     verb("collect", _collect, "gather the records of all evaluations, and all held-out losses, in a CSV file each")
     tune = verb("tune", _tune, "pick the largest gamma that costs no more accuracy than you allow")
-    tune.add_argument("--model", required=True, help="a model of the experiment")
-    tune.add_argument("--run", required=True, help="a run of the experiment")
-    tune.add_argument("--benchmark", required=True, help="a benchmark; the validation problems of its source are used")
+    tune.add_argument("--model", help="a model of the experiment")
+    tune.add_argument("--run", help="a run of the experiment")
+    tune.add_argument("--checkpoint", metavar="FOLDER", help="tune a folder or hub id, in place of --model and --run")
+    tune.add_argument("--benchmark", required=True, help="a benchmark: its task, and its source's validation problems")
+    tune.add_argument(
+        "--problems", type=Path, metavar="FILE.jsonl", help="validation problems of your own for the task"
+    )
     tune.add_argument("--baseline-run", metavar="RUN", help="what to compare with (default: the run itself)")
+    tune.add_argument("--baseline-checkpoint", metavar="FOLDER", help="the same for --checkpoint")
+    tune.add_argument("--output", type=Path, metavar="FOLDER", help="default: tune/MODEL/RUN of the results")
     grid = [0.01, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.5]
     tune.add_argument("--gamma", nargs="+", type=_not_negative, default=grid, metavar="G", help="default: %(default)s")
     tune.add_argument("--block-size", nargs="+", type=_positive, default=[16], metavar="K", help="default: 16")
@@ -349,21 +355,37 @@ def _collect(experiment: Experiment, options: argparse.Namespace) -> None:
 
 
 def _tune(experiment: Experiment, options: argparse.Namespace) -> None:
-    options.baseline_run = options.baseline_run or options.run
-    _known(options, "model", experiment.models)
-    _known(options, "run", experiment.runs)
-    _known(options, "baseline_run", experiment.runs)
     _known(options, "benchmark", experiment.benchmarks)
+    if (options.model is None) == (options.checkpoint is None):
+        raise UserError("say what to tune: either --model and --run, of the experiment, or --checkpoint, a folder")
+    if options.checkpoint is None:
+        if options.run is None or options.baseline_checkpoint is not None:
+            raise UserError("--model needs --run, and is compared with a --baseline-run")
+        options.baseline_run = options.baseline_run or options.run
+        _known(options, "model", experiment.models)
+        _known(options, "run", experiment.runs)
+        _known(options, "baseline_run", experiment.runs)
+    elif options.run is not None or options.baseline_run is not None or options.output is None:
+        raise UserError("--checkpoint has no runs and no place among the results: give --output, and no run")
     os.environ["TQDM_DISABLE"] = "1"
     _set_threads(options.threads)
     from sbd.steps import tune
 
+    if options.checkpoint is None:
+        candidate = tune.of_experiment(experiment, options.model, options.run)
+        baseline = tune.of_experiment(experiment, options.model, options.baseline_run)
+    else:
+        candidate, baseline = (
+            tune.Candidate(name, name)
+            for name in (options.checkpoint, options.baseline_checkpoint or options.checkpoint)
+        )
     tune.run(
         experiment,
-        options.model,
-        options.run,
-        options.baseline_run,
+        candidate,
+        baseline,
         options.benchmark,
+        options.problems or tune.validation_problems(experiment, options.benchmark),
+        options.output or experiment.folder / "tune" / options.model / options.run,
         gammas=options.gamma,
         block_sizes=options.block_size,
         margin=options.margin,

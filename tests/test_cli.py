@@ -7,6 +7,7 @@ import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_tune_tries_validation_problems_and_names_the_largest_gamma(
     capfd.readouterr()
     assert sbd(*arguments) == 0
     said = capfd.readouterr().out.splitlines()
-    assert "words, 2 validation problems: sbd decoded one by one" in said[0]
+    assert "words, 2 validation problems: llama sbd decoded one by one" in said[0]
     assert said[1] == "allowed: 100 points less, with confidence 0.9; the first gamma refused ends the search"
     assert said[2].split() == ["block", "gamma", "score", "difference", "at", "least", "tokens/pass"]
     with open("results/mini/tune/llama/sbd/words.csv", encoding="utf-8", newline="") as lines:
@@ -160,6 +161,25 @@ def test_tune_tries_validation_problems_and_names_the_largest_gamma(
     # Two problems cannot show that 2 points at most are lost.
     assert sbd(*arguments[:-3], "2") == 0
     assert "none can be used: decode one by one" in capfd.readouterr().out
+
+
+def test_tune_takes_a_checkpoint_and_problems_of_ones_own(
+    here: Path, refuses: Callable[..., str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = shutil.copytree("results/mini/models/llama/sbd/checkpoint", "mine")
+    problems_file("validation").rename("own.jsonl")
+    arguments = ("tune", "--benchmark", "words", "--gamma", "0.1", "--block-size", "4", "--margin", "100")
+    own = ("--checkpoint", str(checkpoint), "--output", "tuned")
+    assert "own.jsonl" in refuses(*arguments, *own, "--problems", "not_own.jsonl").replace("not_own", "own")
+    capfd.readouterr()
+    assert sbd(*arguments, *own, "--problems", "own.jsonl") == 0
+    said = capfd.readouterr().out.splitlines()
+    assert f"words, 2 validation problems: {checkpoint} checkpoint decoded one by one" in said[0]
+    assert said[-1] == "tuned/words.csv"
+    assert len(Path("tuned/words.csv").read_text().splitlines()) == 2
+    assert "either --model and --run, of the experiment, or --checkpoint" in refuses(*arguments)
+    assert "--model needs --run" in refuses(*arguments, "--model", "llama")
+    assert "give --output, and no run" in refuses(*arguments, "--checkpoint", str(checkpoint))
 
 
 def test_tune_refuses_what_generates_nothing_and_what_has_no_validation_split(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from sbd import evaluation, modeling
@@ -16,12 +17,38 @@ from sbd.steps.checkpoints import trained_checkpoint
 from sbd.tuning import Trial, chosen, search
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint, a folder or hub id, and what it is called; the default run is of one that no experiment made."""
+
+    checkpoint: str | Path
+    model: str
+    run: str = "checkpoint"
+
+
+def of_experiment(experiment: Experiment, model: str, run_name: str) -> Candidate:
+    """The trained checkpoint of a run."""
+    return Candidate(trained_checkpoint(experiment, model, run_name), model, run_name)
+
+
+def validation_problems(experiment: Experiment, benchmark: str) -> Path:
+    """The validation problems of a benchmark's source. Raises UserError if it has none."""
+    source = experiment.benchmarks[benchmark].source
+    if not experiment.data.sources[source].validation:
+        raise UserError(
+            f"source {source!r} has no validation split, and test problems are not tuned on; "
+            "give it `validation: COUNT`"
+        )
+    return experiment.source_file(source, "validation")
+
+
 def run(
     experiment: Experiment,
-    model: str,
-    run_name: str,
-    baseline_run: str,
+    candidate: Candidate,
+    baseline_candidate: Candidate,
     benchmark: str,
+    problems: Path,
+    folder: Path,
     *,
     gammas: Sequence[float],
     block_sizes: Sequence[int],
@@ -29,29 +56,26 @@ def run(
     confidence: float,
     limit: int | None,
 ) -> None:
-    """Print what was tried and what was chosen; the table also goes to ``tune/MODEL/RUN/BENCHMARK.csv``."""
-    config = experiment.benchmarks[benchmark]
-    if not experiment.data.sources[config.source].validation:
-        raise UserError(
-            f"source {config.source!r} has no validation split, and test problems are not tuned on; "
-            f"give it `validation: COUNT`"
-        )
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    folder = experiment.folder / "tune" / model / run_name
-    loaded = {name: _load(experiment, model, name) for name in dict.fromkeys((run_name, baseline_run))}
+    """Print what was tried and what was chosen; the table also goes to ``BENCHMARK.csv`` in ``folder``.
 
-    def evaluate(of_run: str, name: str, decoder: dict[str, Any]) -> tuple[list[float], Record]:
+    benchmark: how ``problems`` are asked and scored.
+    """
+    config = experiment.benchmarks[benchmark]
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    loaded = {of: modeling.load(of.checkpoint) for of in dict.fromkeys((candidate, baseline_candidate))}
+
+    def evaluate(of: Candidate, name: str, decoder: dict[str, Any]) -> tuple[list[float], Record]:
         place = folder / benchmark / name
         record = evaluation.evaluate(
-            loaded[of_run],
+            loaded[of],
             config.task,
-            experiment.source_file(config.source, "validation"),
+            problems,
             decoder,
             place,
             Key(
                 scale=experiment.work_scale,
-                model=model,
-                run=of_run,
+                model=of.model,
+                run=of.run,
                 decoder=name,
                 benchmark=benchmark,
                 seed=experiment.seed,
@@ -64,22 +88,23 @@ def run(
         )
         return [line["correct"] for line in read_generations(place / GENERATIONS_NAME)], record
 
-    baseline, record = evaluate(baseline_run, "baseline", {"kind": "autoregressive"})
+    baseline, record = evaluate(baseline_candidate, "baseline", {"kind": "autoregressive"})
     if record.tokens_per_forward is None:
         raise UserError(f"{benchmark!r} is a likelihood task and generates nothing; choose another benchmark")
-    print(f"{benchmark}, {record.n} validation problems: {baseline_run} decoded one by one {record.score:.1f}%")
+    one_by_one = f"{baseline_candidate.model} {baseline_candidate.run} decoded one by one {record.score:.1f}%"
+    print(f"{benchmark}, {record.n} validation problems: {one_by_one}")
     print(f"allowed: {margin:g} points less, with confidence {confidence:g}; the first gamma refused ends the search")
     print(f"{'block':>5} {'gamma':>6} {'score':>6} {'difference':>10} {'at least':>8} {'tokens/pass':>11}")
 
     def measure(size: int, gamma: float) -> tuple[list[float], float]:
         settings = {"kind": "set_block", "block_size": size, "sampler": {"gamma": gamma}}
-        scores, record = evaluate(run_name, f"gamma_{gamma:g}_k{size}", settings)
+        scores, record = evaluate(candidate, f"gamma_{gamma:g}_k{size}", settings)
         return scores, record.tokens_per_forward or 0.0
 
     trials = search(baseline, measure, block_sizes, gammas, margin, confidence)
     for trial in trials:
         print(_line(trial))
-    path = experiment.folder / "tune" / model / run_name / f"{benchmark}.csv"
+    path = folder / f"{benchmark}.csv"
     write_csv([asdict(trial) for trial in trials], path, [field.name for field in fields(Trial)])
     best = chosen(trials)
     if best is None:
@@ -89,11 +114,6 @@ def run(
             f"use gamma {best.gamma:g} with blocks of {best.block_size}: {best.tokens_per_forward:.2f} tokens per pass"
         )
     print(path)
-
-
-def _load(experiment: Experiment, model: str, run_name: str) -> Any:
-    checkpoint = trained_checkpoint(experiment, model, run_name)
-    return modeling.load(checkpoint)
 
 
 def _line(trial: Trial) -> str:
