@@ -84,7 +84,7 @@ class Engine:
             return self.call(self.fixed.run, tokens, slots, positions, limits, *interval)
         mask = lengths = None
         if isinstance(limit, Tensor) and limit.shape[1] == 1 and own is None and self.run and self.run.flash:
-            lengths = limit[:, 0]
+            lengths = limit[:, 0].clamp(max=view)  # a row that is done may lie beyond what is looked at
         elif isinstance(limit, Tensor):
             keys = self.slots[:view]
             mask = keys < limit[..., None]

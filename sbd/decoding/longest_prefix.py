@@ -55,9 +55,11 @@ def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
         tokens = rows.choose(logits, positions)
         entropy = None if rows.entropy is None else entropies(logits)
         count = _accepted(settings, logits, tokens, entropy)[:, None]
+        del logits  # the next pass makes as many
         rows.reveal(positions, tokens, (column[:k] < count) & rows.running, entropies=entropy)
         length, anchor = anchor, torch.where(rows.running, anchor + count, anchor)
         rows.advance(anchor + 1, width=k)
-        active, commit, view = torch.stack([rows.running.sum(), (anchor - length).amax(), (anchor + k).amax()]).tolist()
+        active = [row for row in torch.cat([rows.running, anchor - length, anchor + k], 1).tolist() if row[0]]
         if not active:
             return
+        commit, view = (max(row[place] for row in active) for place in (1, 2))

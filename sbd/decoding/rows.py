@@ -50,9 +50,9 @@ class Rows:
     """Tokens of prompt and solution by position, and how far each row has come. All state lives on the device.
 
     What is one number per row is a column, [batch, 1], so that it meets [batch, n] as it is: the loop around a small
-    model costs what its operations count. ``start``: the first new position; ``limit``: the position behind the last
-    that the row may have; ``first_end``: that of the first end token revealed so far, whatever is masked before it
-    (the capacity if there is none); ``known``: every position before it is revealed; ``running``: not done.
+    model costs what its operations count. ``start``: the first new position; ``end``: where the row would end now,
+    behind the first end token revealed so far, whatever is masked before it, or at its limit of new tokens; ``known``:
+    every position before it is revealed; ``running``: not done.
     """
 
     def __init__(self, request: Request, margin: int):
@@ -70,8 +70,7 @@ class Rows:
         self.entropy = torch.zeros((batch, self.capacity), device=device) if request.record_entropy else None
         self.is_block_start = torch.zeros((batch, self.capacity), dtype=torch.bool, device=device)
         self.known = self.start
-        self.limit = self.start + request.max_new_tokens
-        self.first_end = torch.full_like(self.start, self.capacity)
+        self.end = self.start + request.max_new_tokens
         self.running = torch.ones_like(self.start, dtype=torch.bool)
         self.forward_passes = torch.zeros_like(self.start)
         self.end_tokens = torch.tensor(request.end_tokens, dtype=torch.long, device=device)
@@ -80,11 +79,6 @@ class Rows:
         """What is final of each row, on the host; kept only if it is tested or handed out."""
         self._tests = [] if request.stop is None else [request.stop() for _ in range(batch)]
         self._stopped: set[int] = set()
-
-    @property
-    def end(self) -> Tensor:
-        """Where each row would end now, [batch, 1]: behind its first end token, or at its limit."""
-        return torch.minimum(self.limit, self.first_end + 1)
 
     def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
         """Tokens [batch, n] for absolute positions [batch, n]."""
@@ -108,9 +102,8 @@ class Rows:
         self.revealed_at.scatter_add_(1, positions, reveal * self.pass_number)
         if self.end_tokens.numel():
             ends = self._is_end(tokens).logical_and_(reveal)
-            self.first_end = torch.minimum(
-                self.first_end, torch.where(ends, positions, self.capacity).amin(1, keepdim=True)
-            )
+            behind = torch.where(ends, positions + 1, self.capacity)
+            self.end = torch.minimum(self.end, behind.amin(1, keepdim=True))
         if self.entropy is not None and entropies is not None:
             self.entropy.scatter_(1, positions, torch.where(reveal, entropies, self.entropy.gather(1, positions)))
 
@@ -145,7 +138,7 @@ class Rows:
                 text.append(token)
                 if self._tests and self._tests[row](text):
                     self._stopped.add(row)
-                    self.limit[row] = start + len(text)
+                    self.end[row] = start + len(text)
                     self.running[row] = False
                     break
             if self.request.on_tokens:
@@ -159,12 +152,13 @@ class Rows:
         def cut(values: Tensor) -> list[list]:
             return [row[span].tolist() for row, span in zip(values.cpu(), spans, strict=True)]
 
-        ended = (self.first_end < self.limit)[:, 0].tolist()
+        tokens = cut(self.sequence)
         reasons: list[Literal["eos", "stop", "length"]] = [
-            "stop" if row in self._stopped else "eos" if ended[row] else "length" for row in range(self.batch)
+            "stop" if row in self._stopped else "eos" if found[-1] in self.request.end_tokens else "length"
+            for row, found in enumerate(tokens)
         ]
         return Generation(
-            tokens=cut(self.sequence),
+            tokens=tokens,
             forward_passes=self.forward_passes[:, 0].tolist(),
             prefill_passes=[prefill_passes] * self.batch,
             revealed_at=cut(self.revealed_at),

@@ -48,19 +48,22 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
     column = torch.arange(k, device=rows.start.device)
     drafts = _prefill(engine, rows, k)
     layouts: dict[tuple[int, int], _Layout] = {}
-    length, longest = rows.start, max(rows.request.lengths)
+    length = rows.start
     while True:
-        active, width, undrafted = torch.stack(
-            [rows.running.sum(), drafts.count.amax(), (drafts.count == 1).any().long()]
-        ).tolist()
+        state = torch.cat([rows.running, drafts.count, length], 1).tolist()
+        active = [row for row in state if row[0]]
         if not active:
             return
+        width, undrafted = max(row[1] for row in active), int(any(row[1] == 1 for row in active))
+        longest = max(row[2] for row in active)
         groups = min(settings.branches, width) or undrafted
         after = _likeliest(drafts.chance[:, :width], groups)
+        # With no branches a group only serves rows that had nothing to verify, whatever the rest of the batch laid.
+        lays = drafts.count == 1 if settings.branches == 0 else None
         if (width, groups) not in layouts:
             layouts[width, groups] = _Layout.of(width, groups, k, length.device)
         hidden = _pass(
-            engine, rows, drafts, layouts[width, groups], width, length, after, view=longest + width + groups * k
+            engine, rows, drafts, layouts[width, groups], width, length, after, lays, longest + width + groups * k
         )
         rows.pass_number += 1
 
@@ -73,11 +76,10 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
         rows.reveal(targets, verdict, column[:width] < accepted, entropies=recorded)
 
         certain = verdict.gather(1, (accepted - 1).clamp(min=0))
-        # With no branches a group only serves rows that had nothing to verify, whatever the rest of the batch laid.
-        laid = (after == accepted) & ((drafts.count == 1) | (settings.branches > 0))
+        laid = after == accepted if lays is None else (after == accepted) & lays
         length = length + accepted
         rows.advance(length + 1, width=k)
-        longest = int(length.amax())
+        del logits  # of the candidates; those of the drafts are as large
         first = width + laid.long().argmax(-1, keepdim=True) * k if groups else None
         drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(-1, keepdim=True), k)
 
@@ -134,13 +136,27 @@ class _Layout:
 
 
 def _pass(
-    engine: Engine, rows: Rows, drafts: _Drafts, layout: _Layout, width: int, length: Tensor, after: Tensor, view: int
+    engine: Engine,
+    rows: Rows,
+    drafts: _Drafts,
+    layout: _Layout,
+    width: int,
+    length: Tensor,
+    after: Tensor,
+    lays: Tensor | None,
+    view: int,
 ) -> Tensor:
-    """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups]."""
+    """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups].
+
+    lays: the rows [batch, 1] that need these masks; None for all.
+    """
     # Of a candidate, how many candidates up to itself; of a mask, how many its group is laid behind.
     seen = torch.nn.functional.pad(after, (1, 0)).index_select(1, layout.group) + layout.candidate
     slots = length + torch.arange(layout.group.shape[0], device=length.device)
     low = slots - layout.place
+    needed = (seen <= drafts.count) & rows.running
+    if lays is not None:
+        needed &= lays | (layout.candidate > 0)
     masks = slots.new_full((rows.batch, layout.group.shape[0] - width), rows.request.mask_token)
     return engine.forward(
         torch.cat([drafts.tokens[:, :width], masks], 1),
@@ -149,7 +165,7 @@ def _pass(
         view=view,
         positions=length + seen + (layout.place - layout.candidate),
         own=(low, low + layout.size),
-        needed=(seen <= drafts.count) & rows.running,
+        needed=needed,
     )
 
 

@@ -9,8 +9,8 @@ Slot = position, so the finished previous block and the new masks lie side by si
 A row that refines has no finished block to commit and its block starts at its length. All rows of a pass are as wide as
 the widest: 2k while some row commits, k otherwise; what lies behind a shorter row is junk that nobody attends to.
 
-The paper does not say what happens behind an end token within a block. Here such a slot stays a mask once the end token
-is revealed.
+The paper does not say what happens behind an end token within a block, or behind the last token that is asked for. Here
+such a slot stays a mask, the former once the end token is revealed.
 """
 
 from __future__ import annotations
@@ -70,14 +70,15 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             masked &= positions < end
         if not fused:
             masked &= ~committing
-        # What stands behind a revealed end token is no part of the text: no pass is spent on it.
-        open_slots = masked & (positions < rows.first_end)
+        # What stands behind the end of the text is no part of it: no pass is spent on it.
+        open_slots = masked & (positions < rows.end)
         reveal = settings.sampler(logits, open_slots) & open_slots
         stuck = open_slots.any(1, keepdim=True) > reveal.any(1, keepdim=True)
         if decided is not None:
             reveal[:, :1] |= masked[:, :1] & decided
         recorded = None if rows.entropy is None else entropies(logits)
         rows.reveal(positions, rows.choose(logits, positions), reveal, filled, recorded)
+        del logits  # the next pass makes as many
 
         behind = torch.where(masked & ~reveal, positions, end).amin(1, keepdim=True)
         if not fused:
