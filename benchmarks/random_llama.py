@@ -25,6 +25,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 32,
         "num_key_value_heads": 8,
         "vocab_size": 128_256,
+        "tie_word_embeddings": True,
     },
     "135m": {
         "hidden_size": 576,
@@ -103,7 +104,7 @@ def main() -> None:
             about = {"shape": options.shape, "parameters": parameters, "prompt": options.prompt, "new": options.new}
             rows += [{**about, **row} for row in found]
             for row in found:
-                keys = ("decoder", "batch", "tokens_per_second", "ms_per_pass", "gain_measured", "gain_predicted")
+                keys = ("decoder", "batch", "tokens_per_second", "ms_per_pass", "gain_decoding", "gain_predicted")
                 print(execution, {key: row[key] for key in keys}, flush=True)
             write_csv(options.output, rows)
     if model.device.type == "cuda":

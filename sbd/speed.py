@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from sbd.decoding import Autoregressive, Decoder, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
-from sbd.decoding.fixed import Execution, FixedPasses
+from sbd.decoding.fixed import Execution, FixedPasses, rounded
 from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.files import write_text
@@ -58,22 +59,34 @@ def counted_gain(
 
 
 def _one_pass(
-    model: PreTrainedModel, batch: int, width: int, context: int, head_rows: int, execution: Execution = "eager"
+    model: PreTrainedModel,
+    batch: int,
+    width: int,
+    context: int,
+    head_rows: int,
+    capacity: int,
+    execution: Execution = "eager",
 ) -> Callable[[], object]:
-    """A pass of ``width`` queries per row behind ``context`` tokens, and the logits of ``head_rows`` of them.
+    """A pass of ``width`` queries per row behind ``context`` tokens, and the logits of the last ``head_rows`` of them.
 
-    ``head_rows`` is k of 2k in a pass that commits a block.
+    ``head_rows`` is k of 2k in a pass that commits a block. Masks are those of decoding: none for one row, whose
+    queries see all there is, an end for each row of several, and one for each query where a block is committed.
     """
     device = model.device
     with torch.inference_mode():
-        fixed = None if execution == "eager" else FixedPasses(model, batch, context + width, execution)
-        engine = Engine(model, batch, context + width, [], fixed)
-        slots = torch.arange(width, device=device).expand(batch, -1) + context
+        fixed = None if execution == "eager" else FixedPasses(model, batch, rounded(capacity), execution)
+        engine = Engine(model, batch, capacity, [], fixed)
+        column = torch.arange(width, device=device).expand(batch, -1)
+        slots = column + context
         tokens = torch.full_like(slots, 1)
-        rows = torch.arange(head_rows, device=device).expand(batch, -1)
+        end = torch.full_like(slots[:, :1], context + width)
+        limit: Tensor | Literal["all"] = "all" if batch == 1 else end
+        rows = None
+        if head_rows < width:
+            limit = torch.where(column < width - head_rows, slots + 1, end)
+            rows = column[:, width - head_rows :]
 
     def once() -> object:
-        limit = "all" if batch == 1 else slots + 1
         return engine.logits(engine.forward(tokens, slots, limit, context + width), rows)
 
     return once
@@ -127,7 +140,10 @@ def measure(
         context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
         blocks = {_block(decoder) for decoder in contenders.values() if not isinstance(decoder, Autoregressive)}
         shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
-        passes = {shape: _one_pass(model, size, shape[0], context, shape[1], execution) for shape in sorted(shapes)}
+        capacity = max(map(len, prompts)) + max_new_tokens + max(width for width, _ in shapes)
+        passes = {
+            shape: _one_pass(model, size, shape[0], context, shape[1], capacity, execution) for shape in sorted(shapes)
+        }
         with torch.inference_mode():
             for once in passes.values():
                 once()  # the first pass of an engine is never captured, the second one is
@@ -207,7 +223,7 @@ def _row(
     k, counts = 1 if decoder is None else _block(decoder), timed.counts
     per_forward = counts.tokens / counts.forward_passes
     predicted = counted = None
-    if isinstance(decoder, SetBlock):
+    if isinstance(decoder, SetBlock) and decoder.commit == "fused" and decoder.sizes[0] == decoder.sizes[1]:
         costs = (times[1, 1], times[k, k], times[2 * k, k])
         predicted = predicted_gain(k / per_forward, k, *costs)
         if reference.decoded:

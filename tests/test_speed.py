@@ -90,6 +90,14 @@ def test_a_block_of_one_is_measured_too():
     assert table[1]["gain_predicted"] > 0
 
 
+def test_nothing_is_predicted_of_passes_that_the_equation_does_not_know():
+    """It knows blocks of one size, and passes that commit one and begin the next."""
+    decoders = {"separate": SetBlock(4, commit="separate"), "range": SetBlock((2, 4)), "fused": SetBlock(4)}
+    table = measure(tiny_model(), prompts([4]), decoders, [1], max_new_tokens=8, repeats=1, hugging_face=False)
+    for name in ("gain_predicted", "gain_counted"):
+        assert [row[name] != "" for row in table] == [False, False, False, True]
+
+
 def test_predicted_gain_is_equation_16():
     assert predicted_gain(4, 16, 1.0, 1.0, 1.0) == 4  # equal pass times: tokens per forward, k / l
     assert predicted_gain(4, 16, 2.0, 3.0, 5.0) == 16 * 2 / (5 + 3 * 3)

@@ -112,12 +112,17 @@ def check(model: PreTrainedModel, execution: str) -> None:
         )
 
 
+def rounded(capacity: int) -> int:
+    """Slots of a cache of fixed passes that must hold ``capacity``, so that calls of nearly equal length share one."""
+    return -(-capacity // _ROUND) * _ROUND
+
+
 def take(model: PreTrainedModel, batch: int, capacity: int, execution: Execution) -> tuple[tuple, FixedPasses]:
     """The passes kept with the model if they fit, else new ones; hand them back with ``keep``.
 
     They are the caller's alone meanwhile, so that a callback may decode with the same model.
     """
-    capacity = -(-capacity // _ROUND) * _ROUND
+    capacity = rounded(capacity)
     # A captured pass reads weights where they lay.
     weights = tuple(parameter.data_ptr() for parameter in model.parameters())
     kept = _kept.setdefault(model, {})
