@@ -16,13 +16,15 @@ ABSENT = "\N{EN DASH}"
 
 
 def model_label(experiment: Experiment, model: str) -> str:
-    """The label of a model, or its name."""
-    return experiment.models[model].label or model
+    """The label of a model, or its name; one that is not of the experiment is called by its name."""
+    known = experiment.models.get(model)
+    return (known and known.label) or model
 
 
 def run_label(experiment: Experiment, run: str) -> str:
-    """The label of a run (its training loss), or its name."""
-    return experiment.runs[run].label or run
+    """The label of a run (its training loss), or its name; one that is not of the experiment by its name."""
+    known = experiment.runs.get(run)
+    return (known and known.label) or run
 
 
 def benchmark_label(experiment: Experiment, benchmark: str, n: int) -> str:

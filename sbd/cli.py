@@ -167,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.csv",
         help="default: speed/MODEL/RUN.csv of the results",
     )
+    speed.add_argument("--figure", type=Path, metavar="FOLDER", help="draw the figure and the table of it there")
     lossless = verb("lossless", _lossless, "compare self-speculative with autoregressive decoding, token for token")
     lossless.add_argument("--model", required=True, help="a model of the experiment")
     lossless.add_argument("--run", required=True, help="a run of the experiment")
@@ -448,8 +449,13 @@ def _speed(experiment: Experiment, options: argparse.Namespace) -> None:
         output = options.output or experiment.folder / "speed" / options.model / f"{settings.run}.csv"
     else:
         checkpoint, output = str(options.checkpoint), options.output
-        shown = {"model": checkpoint, "run": ""}
+        shown = {"model": checkpoint, "run": "checkpoint"}
     speed.run(experiment, checkpoint, settings, output, shown, options.execution, options.prompts)
+    if options.figure is not None:
+        from paper_figures import decoding_speed
+
+        files = ["--experiment", str(experiment.file), "--speed", str(output), "--output", str(options.figure)]
+        print(*decoding_speed.main(files), sep="\n")
 
 
 def _speed_settings(experiment: Experiment, options: argparse.Namespace) -> SpeedConfig:

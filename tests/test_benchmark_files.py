@@ -150,7 +150,7 @@ def test_a_score_is_made_apart_and_again_without_a_model(
     tokenizer: Any, model: Any, tmp_path: Path, monkeypatch: Any, capfd: Any
 ) -> None:
     """The verbs ``evaluate`` and ``score``: generations in one folder, the record in another, as often as one likes."""
-    from tests.test_cli import EXPERIMENT
+    from tests.cli.helpers import EXPERIMENT
 
     monkeypatch.chdir(tmp_path)
     task = {"task": str(TASKS / "humaneval_text.yaml"), "source": "he", "max_new_tokens": 4, "scored": "apart"}

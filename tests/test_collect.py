@@ -13,7 +13,7 @@ from sbd.config import Experiment
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 from sbd.steps.collect import held_out_losses, training_losses
-from tests.test_cli import EXPERIMENT
+from tests.cli.helpers import EXPERIMENT
 
 SUMMARY = {"parameters": 10, "steps": 2, "validation": {"ntp_loss": 1.5, "ntp_tokens": 7, "block_loss": None}}
 LINE = {"step": 1, "ntp_loss": 1.5, "block_loss": None, "mfu": None}

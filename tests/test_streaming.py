@@ -22,7 +22,7 @@ from sbd.data import PackedRows, encode_prompt
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 from sbd.steps import prepare, streams
-from tests.test_cli import EXPERIMENT
+from tests.cli.helpers import EXPERIMENT
 
 ROOT = Path(__file__).parents[1]
 TEMPLATE = ROOT / "experiments/templates/chat.jinja"
