@@ -77,7 +77,10 @@ def test_settings_of_the_profile_come_from_the_environment(tmp_path: Path) -> No
     # Programs are run where no GPU waits, but not within the two hours of a small step.
     rules = re.findall(r"^rule score:(?:\n    .*)*?\n    resources: (.*)", done.stdout, re.M)
     assert len(rules) == sum(paper.benchmarks[job[-1]].scored == "apart" for job in paper.jobs())
-    assert all("runtime=600" in line and "gpu=" not in line for line in rules)
+    assert all("runtime=600" in line and "gpu" not in line for line in rules)
+    asked = re.findall(r"^rule (\w+):(?:\n    .*)*?\n    resources: (.*)", done.stdout, re.M)
+    # A type without a number would ask for one GPU.
+    assert {rule for rule, line in asked if "gpu_model=" in line} == {rule for rule, line in asked if "gpu=" in line}
     for line in lines:
         for part in (
             "nodes=1",
