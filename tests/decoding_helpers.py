@@ -7,10 +7,24 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock
 from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor
 
 PAD, BOS, EOS, MASK = 0, 1, 2, 3
 FORBIDDEN = (PAD, BOS, MASK)
+
+LENGTHS = (5, 9, 2, 6)
+ENDS = (EOS, 5, 9, 11, 14)
+DECODERS = [
+    Autoregressive(),
+    SetBlock(4, EntropyBound(0.8)),
+    SetBlock(4, EntropyBound(0.8), first_token="next_token"),
+    SetBlock(4, EntropyBound(0.8), commit="separate"),
+    SetBlock((2, 5), EntropyBound(0.8)),
+    LongestPrefix(4, 0.4),
+    SelfSpeculative(4, 2),
+    SelfSpeculative(4, 0),
+]
 
 
 def tiny_model(architecture="llama", vocabulary=24, seed=0, scale=0.35) -> Any:
@@ -39,6 +53,10 @@ def tiny_model(architecture="llama", vocabulary=24, seed=0, scale=0.35) -> Any:
     model.config.mask_token_id = MASK
     model.config.sbd_objective = "sbd"  # so that no decoder but the one of SDLM warns
     return model.eval()
+
+
+def by_row(out):
+    return list(zip(out.tokens, out.forward_passes, out.revealed_at, out.finish_reasons, out.block_starts, strict=True))
 
 
 def prompts(lengths, vocabulary=24, seed=0):
@@ -146,7 +164,9 @@ def reference_set_block(model, prompt, k, gamma: Any, most, end_tokens=(), first
             rows = {i: logits[len(clean) + i] for i in range(k)}
             if first_token == "next_token" and first:
                 rows[0] = logits[len(clean) - 1]
-            ended = next((i for i in range(k) if block[i] in end_tokens), k)  # what is behind it is not asked for
+            # What is behind the first end token, or the last token that may be there, is not asked for.
+            ended = min(k, start + most - len(clean))
+            ended = next((i for i in range(ended) if block[i] in end_tokens), ended)
             chosen = set(reveal({i: rows[i] for i in range(ended) if block[i] == MASK}))
             if first_token == "next_token" and first:
                 chosen.add(0)

@@ -38,7 +38,18 @@ def test_a_longer_text_needs_no_more_than_its_slots(decoder) -> None:
     assert long - short <= 24 * 4 * per_slot
 
 
-def test_a_block_of_a_large_vocabulary_needs_two_tensors_of_logits_at_most() -> None:
+@pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
+@pytest.mark.parametrize(
+    ("decoder", "temperature"),
+    [
+        (SetBlock(16, TopK(8)), 0.0),
+        (SetBlock(16, EntropyBound(1e9), first_token="next_token"), 1.0),
+        (LongestPrefix(16, 0.0), 0.0),
+        (SelfSpeculative(16, 1), 0.0),
+    ],
+    ids=repr,
+)
+def test_a_block_of_a_large_vocabulary_needs_two_tensors_of_logits_at_most(decoder, temperature) -> None:
     batch, k, vocabulary = 8, 16, 152_000
     config = LlamaConfig(
         vocab_size=vocabulary,
@@ -54,6 +65,6 @@ def test_a_block_of_a_large_vocabulary_needs_two_tensors_of_logits_at_most() -> 
     config.mask_token_id = MASK
     model = LlamaForCausalLM(config).eval()
     with LiveMemory() as memory:
-        generate(model, prompts([4] * batch), SetBlock(k, TopK(8)), k, record_entropy=True)
+        generate(model, prompts([4] * batch), decoder, k, temperature=temperature, seed=0, record_entropy=True)
     logits = 4 * batch * k * vocabulary
     assert logits < memory.peak <= 2.05 * logits

@@ -8,8 +8,7 @@ import torch
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, fixed, generate
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from tests.decoding_helpers import EOS, prompts, tiny_model
-from tests.test_decoding import DECODERS, ENDS, LENGTHS, by_row
+from tests.decoding_helpers import DECODERS, ENDS, EOS, LENGTHS, by_row, prompts, tiny_model
 
 
 def replayed(body, buffers):
