@@ -154,8 +154,8 @@ def page(scale: str) -> str:
         "scale has another experiment file and folder. The commands of the table make what is missing first, also by "
         "training; those below it draw from what is there. What is in `results/SCALE/` and not drawn comes from "
         "`python -m sbd collect`, `machine.csv` from `python -m sbd.roofline`, `speed/` from `python -m sbd speed`. "
-        "`snakemake figures` draws all of it from `results/reference/`, for the scales that are kept there. Figures 2, "
-        "3 and 6 to 11 of the paper are drawings and listings of code; what is wrong with them stands in "
+        "`snakemake --cores 1 figures` draws all of it from `results/reference/`, for the scales that are kept there. "
+        "Figures 2, 3 and 6 to 11 of the paper are drawings and listings of code; what is wrong with them stands in "
         "`docs/errata.md`.",
         "",
         "| of the paper | command | files | inputs |",

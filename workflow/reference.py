@@ -70,8 +70,9 @@ def shown(text: str, scale: str, folder: Path) -> str:
     if first and scale != first[1]:  # the paper's rows are the same at every scale: README has them once
         table = table.partition("\n\n| reported by the paper")[0]
     made = read(folder / "provenance.json")
+    revisions = " and ".join(revision[:10] for revision in made["git_revisions"])
     source = (
-        f"Revision {made['git_revisions'][0][:10]}, {made['device']}, torch {made['packages']['torch']}, precision of "
+        f"Revision {revisions}, {made['device']}, torch {made['packages']['torch']}, precision of "
         f"training {'float32' if made['training_precision'] == 'no' else made['training_precision']}; "
         f"{made['trainings']} trainings took {made['training_seconds'] / 60:.0f} core minutes, the generations of "
         f"{made['evaluations']} evaluations {made['generation_seconds'] / 60:.0f}."
@@ -87,9 +88,7 @@ def verdicts(claims: Path) -> str:
     with open(claims, encoding="utf-8", newline="") as file:
         found = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
     rows = "".join(f"\n| {claim} | {verdict} |" for claim, verdict in found.items())
-    return (
-        f"| claim of the paper | verdict |\n| --- | --- |{rows}\n\nEvidence: `{claims.with_suffix('.md').as_posix()}`."
-    )
+    return f"| claim | verdict |\n| --- | --- |{rows}\n\nEvidence: `{claims.with_suffix('.md').as_posix()}`."
 
 
 def between_markers(text: str, name: str, replacement: str) -> str:
