@@ -57,8 +57,9 @@ def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
         count = _accepted(settings, logits, tokens, entropy)[:, None]
         del logits  # the next pass makes as many
         rows.reveal(positions, tokens, (column[:k] < count) & rows.running, entropies=entropy)
-        length, anchor = anchor, torch.where(rows.running, anchor + count, anchor)
+        before, anchor = anchor, torch.where(rows.running, anchor + count, anchor)
         rows.advance(anchor + 1, width=k)
+        length = torch.where(rows.running, before, anchor)  # a row that is done commits nothing more
         active = [row for row in torch.cat([rows.running, anchor - length, anchor + k], 1).tolist() if row[0]]
         if not active:
             return
