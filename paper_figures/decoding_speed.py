@@ -2,8 +2,8 @@
 
 Left: the gain in tokens per second over our own autoregressive loop, of every decoder and of what Hugging Face offers
 instead. Right: the gain of set block decoding behind the prefill, which the equation knows nothing of, beside the one
-that equation 16 gives from the passes counted and the measured times of passes of 1, k and 2k tokens; the band is 10
-percent wide to each side. Also the table of all numbers.
+that equation 16 gives from the measured times of passes of 1, k and 2k tokens; the band is 10 percent wide to each
+side. Also the table of all numbers.
 """
 
 from __future__ import annotations
@@ -96,20 +96,20 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
             **look,
             label=f"{model_label(experiment, model)}, batch {batch}",
         )
-        known = [row for row in part if not pd.isna(row["gain_counted"])]
-        predicted.plot([row["gain_counted"] for row in known], [row["gain_decoding"] for row in known], **look)
+        known = [row for row in part if not pd.isna(row["gain_predicted"])]
+        predicted.plot([row["gain_predicted"] for row in known], [row["gain_decoding"] for row in known], **look)
     gains.set_yticks([height[name] for name in names], [mathtext(decoder_label(experiment, *name)) for name in names])
     gains.axvline(1, color="#808080", linewidth=0.8, linestyle=(0, (5, 3)), zorder=1)
     gains.set_ylim(0.6 - len(names), 0.6)
     gains.set_xlim(left=0)
     gains.set_xlabel("tokens per second, over autoregressive")
-    known = rows.loc[rows["gain_counted"].notna()]
-    top = 1.15 * max([1.0, *known["gain_counted"], *known["gain_decoding"]])
+    known = rows.loc[rows["gain_predicted"].notna()]
+    top = 1.15 * max([1.0, *known["gain_predicted"], *known["gain_decoding"]])
     predicted.fill_between([0, top], [0, 0.9 * top], [0, 1.1 * top], color="#d8d8d8", linewidth=0, zorder=0)
     predicted.plot([0, top], [0, top], color="#808080", linewidth=0.8, linestyle=(0, (5, 3)), marker="", zorder=1)
     predicted.set_xlim(0, top)
     predicted.set_ylim(0, top)
-    predicted.set_xlabel("gain by equation 16, passes counted")
+    predicted.set_xlabel("gain by equation 16")
     predicted.set_ylabel("gain measured, without the prefill")
     figure.legend(loc="outside upper center", ncols=min(4, len(drawn)))
     text = (

@@ -59,7 +59,7 @@ def test_points_stand_where_they_were_measured() -> None:
         assert "block 8, first slot by NTP" in labels[2]
         marks = [line for line in predicted.lines if line.get_linestyle() == "None"]
         found = sorted((x, y) for line in marks for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True))  # type: ignore[call-overload]
-        expected = sorted([(1.5, 1.65), (2.35, 1.87), (0.7, 0.88)] * 2)
+        expected = sorted([(1.55, 1.65), (2.4, 1.87), (0.75, 0.88)] * 2)
         assert [value for point in found for value in point] == pytest.approx([v for point in expected for v in point])
         first = next(line for line in gains.lines if line.get_label() == "Llama 0.9M, batch 1")
         assert list(first.get_xdata()) == [1.0, 1.5, 1.7, 3.0, 0.6]  # type: ignore[arg-type]
