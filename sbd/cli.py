@@ -373,8 +373,8 @@ def _tune(experiment: Experiment, options: argparse.Namespace) -> None:
     from sbd.steps import tune
 
     if options.checkpoint is None:
-        candidate = tune.of_experiment(experiment, options.model, options.run)
-        baseline = tune.of_experiment(experiment, options.model, options.baseline_run)
+        candidate = tune.of_experiment(experiment, options.model, str(options.run))
+        baseline = tune.of_experiment(experiment, options.model, str(options.baseline_run))
     else:
         candidate, baseline = (
             tune.Candidate(name, name)

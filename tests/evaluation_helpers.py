@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +45,7 @@ def tiny_stub(tokenizer: Any, positions: int = 4096) -> Any:
     return SimpleNamespace(config=config, device=torch.device("cpu"), dtype=torch.float32)
 
 
-def scripted(answers: dict[int, list[int]]) -> Callable[..., Any]:
+def scripted(answers: Mapping[int, Any]) -> Callable[..., Any]:
     """A decoder that says what it is told, two tokens per pass. ``answers``: request number -> tokens."""
 
     def generate(model: Any, prompts: list[list[int]], sample_ids: list[int], **_: Any) -> Any:

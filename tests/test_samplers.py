@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -264,10 +265,10 @@ def test_bad_settings_are_refused_in_one_line(make):
 
 def test_agrees_with_the_entropy_bound_of_diffusers():
     """Their acceptance: sorted ascending, cumsum less itself <= bound."""
-    from diffusers import EntropyBoundScheduler  # slow to import
+    from diffusers.schedulers.scheduling_entropy_bound import EntropyBoundScheduler  # slow to import
 
     logits = random_logits(batch=50)
     for gamma in (0.0, 0.01, 0.1, 0.5, 2.0):
-        oracle = EntropyBoundScheduler(entropy_bound=gamma, t_max=1.0, t_min=1.0)
+        oracle: Any = EntropyBoundScheduler(entropy_bound=gamma, t_max=1.0, t_min=1.0)
         accepted = oracle.step(logits, 0, torch.zeros(50, 8, dtype=torch.long)).accepted_index
         assert torch.equal(EntropyBound(gamma)(logits, torch.ones(50, 8, dtype=torch.bool)), accepted)
