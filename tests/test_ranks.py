@@ -8,6 +8,7 @@ numbers are added. Losses agree to 1e-4, gradients to 1e-4 of their largest entr
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import json
 import os
@@ -31,10 +32,10 @@ from sbd.batching import make_batch
 from sbd.interruption import Stopped
 from sbd.metrics import TIMES
 from sbd.objectives import Objective
-from sbd.states import state_steps
+from sbd.states import States, state_steps
 from tests.conftest import random_model
 from tests.test_data import PROBLEMS, write
-from tests.test_training import NOISE, SETTINGS, Halt, metrics, run, weights
+from tests.test_training import NOISE, SETTINGS, Halt, metrics, run, wait_for, weights
 
 SHARDED = dataclasses.replace(SETTINGS, micro_rows=1, sharded=True, activation_checkpointing=True)
 
@@ -152,7 +153,10 @@ def test_a_sharded_model_keeps_no_whole_gradients_between_micro_batches(rows, to
 
 
 def stop_at(step: int) -> None:
-    """Let every training of this process crash when it begins ``step``."""
+    """Let every training of this process crash when it begins ``step``, with its states written to their end.
+
+    A rank here leaves by ``os._exit``, which cuts off a save in the background; an interpreter that ends waits for it.
+    """
     original = training.learning_rate_at
 
     def limited(now, settings):
@@ -162,6 +166,7 @@ def stop_at(step: int) -> None:
         return original(now, settings)
 
     training.learning_rate_at = limited
+    States.save = functools.partialmethod(States.save, wait=True)  # type: ignore[method-assign]
 
 
 def test_resumed_on_another_number_of_ranks_and_back(rows, tokenizer, tmp_path: Path, monkeypatch) -> None:
@@ -191,7 +196,7 @@ def test_resumed_on_another_number_of_ranks_and_back(rows, tokenizer, tmp_path: 
         patch.setattr(training, "learning_rate_at", limited)
         with pytest.raises(Halt):
             run(rows, tokenizer, back, SHARDED)
-    assert state_steps(back / "state") == [5, 10]
+    wait_for(lambda: state_steps(back / "state") == [5, 10])
     on_two_ranks(lambda rank: run(rows, tokenizer, back, SHARDED))
     assert [line["step"] for line in metrics(back)] == list(range(1, 13))
     close(weights(back), weights(whole))
