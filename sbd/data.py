@@ -23,6 +23,9 @@ from sbd.files import half_character, write_json
 
 SPECIAL_TOKENS = {"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>", "mask_token": "<|mask|>"}
 
+_BATCH = 1000
+"""Documents that are tokenised at once."""
+
 
 def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, Any]]:
     """The problems of a JSONL file; a missing, empty or damaged file is a UserError that names the line."""
@@ -79,32 +82,51 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
     A text that spells BOS itself, as chat templates do, gets no second one; a second one is an error.
     """
-    if half := half_character(prompt):
-        raise UserError(f"a prompt holds {half}, half of a character; take it out of the text")
-    ids = _encode(tokenizer, prompt)
+    return _encode_prompts(tokenizer, [prompt])[0]
+
+
+def _encode_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str]) -> list[list[int]]:
+    for prompt in prompts:
+        if half := half_character(prompt):
+            raise UserError(f"a prompt holds {half}, half of a character; take it out of the text")
     bos: Any = tokenizer.bos_token_id
-    if not ids:
-        raise UserError("the prompt is empty; give it at least one character")
-    if bos is None:
-        return ids
-    ids = ids if ids[0] == bos else [bos, *ids]
-    if ids.count(bos) != 1:
-        raise UserError(f"a prompt holds {ids.count(bos)} start tokens, not one; remove them from its text")
-    return ids
+    encoded = []
+    for ids in _encode(tokenizer, prompts):
+        if not ids:
+            raise UserError("the prompt is empty; give it at least one character")
+        if bos is not None:
+            ids = ids if ids[0] == bos else [bos, *ids]
+            if ids.count(bos) != 1:
+                raise UserError(f"a prompt holds {ids.count(bos)} start tokens, not one; remove them from its text")
+        encoded.append(ids)
+    return encoded
 
 
 def encode_document(tokenizer: PreTrainedTokenizerBase, prompt: str, solution: str, sample: int) -> Document:
     """``BOS prompt solution EOS`` as a document; text that spells the mask token is refused."""
-    head = encode_prompt(tokenizer, prompt)
-    body = [*_encode(tokenizer, solution), tokenizer.eos_token_id]
+    return encode_documents(tokenizer, [(prompt, solution)], sample)[0]
+
+
+def encode_documents(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[tuple[str, str]], first_sample: int
+) -> list[Document]:
+    """The same of several (prompt, solution), as samples from ``first_sample`` on; a tokenizer is fast in batches."""
+    heads = _encode_prompts(tokenizer, [prompt for prompt, _ in texts])
+    bodies = _encode(tokenizer, [solution for _, solution in texts])
     mask = tokenizer.mask_token_id
-    if mask in head or mask in body:
-        raise UserError(f"problem {sample} contains the mask token {tokenizer.mask_token!r}; remove it from the data")
-    return Document(np.array(head + body, dtype=np.int64), len(head), sample)
+    documents = []
+    for sample, (head, body) in enumerate(zip(heads, bodies, strict=True), first_sample):
+        if mask in head or mask in body:
+            raise UserError(
+                f"problem {sample} contains the mask token {tokenizer.mask_token!r}; remove it from the data"
+            )
+        tokens = np.array([*head, *body, tokenizer.eos_token_id], dtype=np.int64)
+        documents.append(Document(tokens, len(head), sample))
+    return documents
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False)["input_ids"]  # type: ignore[return-value]
+def _encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[list[int]]:
+    return tokenizer(list(texts), add_special_tokens=False)["input_ids"]  # type: ignore[return-value]
 
 
 def pack(lengths: Sequence[int], capacity: int) -> list[list[int]]:
@@ -144,18 +166,19 @@ def prepare(
     problems = [(str(path), problem) for path in sources for problem in read_problems(path)]
     order = np.random.default_rng([seed, len(problems)]).permutation(len(problems))
     documents, dropped = [], 0
-    for sample, index in enumerate(order):
-        path, problem = problems[index]
-        document = encode_document(tokenizer, problem["prompt"], problem["solution"], sample)
-        if len(document.tokens) <= sequence_length:
-            documents.append(document)
-        elif too_long == "drop":
-            dropped += 1
-        else:
-            raise UserError(
-                f"{path}: a document has {len(document.tokens)} tokens, over sequence_length {sequence_length}; "
-                "raise it, or set too_long: drop to leave such documents out and count them"
-            )
+    for first in range(0, len(order), _BATCH):
+        batch = [problems[index] for index in order[first : first + _BATCH]]
+        texts = [(problem["prompt"], problem["solution"]) for _, problem in batch]
+        for (path, _), document in zip(batch, encode_documents(tokenizer, texts, first), strict=True):
+            if len(document.tokens) <= sequence_length:
+                documents.append(document)
+            elif too_long == "drop":
+                dropped += 1
+            else:
+                raise UserError(
+                    f"{path}: a document has {len(document.tokens)} tokens, over sequence_length {sequence_length}; "
+                    "raise it, or set too_long: drop to leave such documents out and count them"
+                )
     if not documents:
         raise UserError(f"no document fits sequence_length {sequence_length}; raise it")
     rows = pack([len(document.tokens) for document in documents], sequence_length)

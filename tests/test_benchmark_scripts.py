@@ -33,8 +33,8 @@ def available_gib() -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(available_gib() < 14, reason="needs 12 GiB of main memory, and some left")
-def test_a_layer_of_the_true_widths_takes_a_step_within_12_gib() -> None:
+@pytest.mark.skipif(available_gib() < 14, reason="needs 12 GB of main memory, and some left")
+def test_a_layer_of_the_true_widths_takes_a_step_within_12_gb() -> None:
     """A random model knows nothing: its losses are those of a guess among the whole vocabulary, or somewhat more.
 
     On an eighth of the tokens, since all of them take minutes: weights, gradients and moments are most of the memory.
@@ -48,4 +48,4 @@ def test_a_layer_of_the_true_widths_takes_a_step_within_12_gib() -> None:
     assert result["changed"]
     for loss in ("ntp_loss", "block_loss"):
         assert math.log(128256) - 0.5 < result[loss] < math.log(128256) + 2
-    assert result["peak_gib"] <= 12
+    assert result["peak_gb"] <= 12
