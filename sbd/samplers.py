@@ -81,12 +81,11 @@ def entropy_bound_prefix(entropies: Tensor, gamma: float) -> Tensor:
 
 def _within_bound(entropies: Tensor, gamma: float, ascending: bool) -> Tensor:
     """The same as bool [..., n]: whether each position, in the order of revelation, is revealed."""
-    values = entropies.double()
-    added = values[..., :-1]
+    added = entropies[..., :-1]
     if not ascending:
-        added = torch.minimum(values[..., 1:], values.cummax(-1).values[..., :-1])
-    within = torch.ones_like(values, dtype=torch.bool)
-    torch.le(added.cumsum(-1), gamma, out=within[..., 1:])
+        added = torch.minimum(entropies[..., 1:], entropies.cummax(-1).values[..., :-1])
+    within = torch.ones_like(entropies, dtype=torch.bool)
+    torch.le(added.cumsum(-1, dtype=torch.double), gamma, out=within[..., 1:])
     return within
 
 
@@ -103,7 +102,7 @@ def _chosen(order: Tensor, chosen: Tensor, masked: Tensor) -> Tensor:
 
 def _ascending(key: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
     """Sort ``key`` [batch, k] ascending, ties from left to right; positions that are not masked come last, as +inf."""
-    return key.masked_fill(~masked, math.inf).sort(dim=-1, stable=True)
+    return torch.where(masked, key, math.inf).sort(dim=-1, stable=True)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -142,7 +141,7 @@ class EntropyBound:
         else:
             proxy = confidences(logits) if self.order == "confidence" else margins(logits)
             order = _ascending(-proxy, masked)[1]
-            values = entropy.masked_fill(~masked, math.inf).gather(-1, order)
+            values = torch.where(masked, entropy, math.inf).gather(-1, order)
         return _chosen(order, _within_bound(values, self.gamma, self.order == "entropy"), masked)
 
 

@@ -1,6 +1,7 @@
 import sys
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as Dynamic
@@ -51,7 +52,7 @@ def test_layers_written_out_give_the_hidden_states_of_the_model(architecture, ro
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 def test_leaving_out_queries_changes_nothing_for_the_others(architecture):
     """Rows of different width, one of them done: hidden states, and keys and values, of the needed queries only."""
-    model, states, needed = tiny_model(architecture), [], torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0] * 4]).bool()
+    model, states, needed = tiny_model(architecture), [], np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0] * 4], dtype=bool)
     for given in (None, needed):
         engine = Engine(model, 3, 16, [])
         slots = torch.arange(4).expand(3, -1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from sbd.decoding.engine import Engine
-from sbd.decoding.rows import Rows
+from sbd.decoding.rows import Rows, to_device, to_host
 from sbd.samplers import entropies
 
 
@@ -17,8 +17,8 @@ def prefill(engine: Engine, rows: Rows) -> Tensor:
     overwrite it.
     """
     width = max(rows.request.lengths)
-    slots = torch.arange(width, device=rows.start.device).expand(rows.batch, -1)
-    return engine.forward(rows.sequence[:, :width], slots, "causal", view=width)
+    slots = torch.arange(width, device=engine.device).expand(rows.batch, -1)
+    return engine.forward(to_device(rows.sequence[:, :width], engine.device), slots, "causal", view=width)
 
 
 def decode(engine: Engine, rows: Rows) -> None:
@@ -26,21 +26,21 @@ def decode(engine: Engine, rows: Rows) -> None:
     lengths = rows.request.lengths
     equal = len(set(lengths)) == 1  # then all slots in view are visible to every row and no mask is needed
     query = rows.start - 1
-    logits = engine.logits(prefill(engine, rows), query)
+    logits = engine.logits(prefill(engine, rows), to_device(query, engine.device))
     newest = max(lengths)
     while True:
-        position = query + 1
+        query = query + 1
         rows.pass_number += 1
         recorded = None if rows.entropy is None else entropies(logits)
-        tokens = rows.choose(logits, position)
-        rows.reveal(position, tokens, rows.running, entropies=recorded)
-        query = position
-        rows.advance(query + 1, width=1)
+        tokens = rows.choose(logits, query)
+        rows.reveal(query, to_host(tokens), rows.running, recorded)
+        rows.advance(query + 1)
         active = int(rows.running.sum())
         if not active:
             return
         newest += 1
         thin = engine.packs(active, query.shape)
+        slots = to_device(query, engine.device)
         needed = rows.running if thin else None
-        limit = "all" if equal and not thin else query + 1
-        logits = engine.logits(engine.forward(tokens, query, limit, newest, needed=needed))
+        limit = "all" if equal and not thin else slots + 1
+        logits = engine.logits(engine.forward(tokens, slots, limit, newest, needed=needed))

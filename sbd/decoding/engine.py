@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -61,7 +62,7 @@ class Engine:
         view: int,
         positions: Tensor | None = None,
         own: tuple[Tensor, Tensor] | None = None,
-        needed: Tensor | None = None,
+        needed: np.ndarray | None = None,
     ) -> Tensor:
         """Hidden states [batch, query, hidden] of one pass.
 
@@ -69,8 +70,8 @@ class Engine:
         one limit [batch, 1]. "causal" is for a pass over the whole view from slot 0, "all" for queries that see the
         whole view. ``view`` bounds the slots that any query of interest attends to. ``positions`` default to the slots.
         ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
-        ``needed`` [batch, query] are the queries whose states and keys matter. On a CPU, where a pass costs what it
-        computes, the others are left out if there are many; a GPU keeps its few fixed shapes.
+        ``needed`` [batch, query], on the host, are the queries whose states and keys matter. On a CPU, where a pass
+        costs what it computes, the others are left out if there are many; a GPU keeps its few fixed shapes.
         """
         self.passes += 1
         positions = slots if positions is None else positions
@@ -95,9 +96,10 @@ class Engine:
             few = int(needed.sum())
             if self.packs(few, needed.shape):
                 self._count(few)
-                self.cache.place_flat(slots, needed, view)
+                chosen = torch.from_numpy(needed)
+                self.cache.place_flat(slots, chosen, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
-                return self.call(self.run.packed, tokens, positions, added, needed)
+                return self.call(self.run.packed, tokens, positions, added, chosen)
         self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from sbd.decoding.autoregressive import prefill
 from sbd.decoding.engine import Engine
-from sbd.decoding.rows import Rows
+from sbd.decoding.rows import Rows, to_device, to_host
 from sbd.decoding.settings import LongestPrefix
 from sbd.samplers import entropies, token_probabilities
 
@@ -37,30 +37,35 @@ def _accepted(settings: LongestPrefix, logits: Tensor, tokens: Tensor, entropy: 
 
 def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
     """Until every row is done: commit what was accepted, predict a block, accept its longest sure prefix."""
-    k = settings.block_size
-    column = torch.arange(2 * k, device=rows.start.device)
+    k, device = settings.block_size, engine.device
+    column = np.arange(2 * k)
+    block_column = column[:k]
     prefill(engine, rows)
     length = anchor = rows.start - 1
     commit, view = 0, max(rows.request.lengths) - 1 + k
     while True:
-        rows.is_block_start.scatter_(1, anchor + 1, True)
+        rows.start_blocks(anchor + 1)
         slots = length + column[: k + engine.width(commit, k)]
         # The masks behind the anchor are in the sequence already: everything that is not accepted is a mask there.
-        limit = torch.where(slots < anchor, slots + 1, anchor + k)
-        needed = (slots < anchor + k) & rows.running
-        hidden = engine.forward(rows.sequence.gather(1, slots), slots, limit, view, needed=needed)
+        limit = np.where(slots < anchor, slots + 1, anchor + k)
+        hidden = engine.forward(
+            to_device(rows.at(slots), device),
+            to_device(slots, device),
+            to_device(limit, device),
+            view,
+            needed=(slots < anchor + k) & rows.running,
+        )
         rows.pass_number += 1
-        logits = engine.logits(hidden, anchor - length + column[:k])
-        positions = anchor + 1 + column[:k]
+        logits = engine.logits(hidden, to_device(anchor - length + block_column, device))
+        positions = anchor + 1 + block_column
         tokens = rows.choose(logits, positions)
         entropy = None if rows.entropy is None else entropies(logits)
-        count = _accepted(settings, logits, tokens, entropy)[:, None]
+        count = to_host(_accepted(settings, logits, tokens, entropy))[:, None]
         del logits  # the next pass makes as many
-        rows.reveal(positions, tokens, (column[:k] < count) & rows.running, entropies=entropy)
-        before, anchor = anchor, torch.where(rows.running, anchor + count, anchor)
-        rows.advance(anchor + 1, width=k)
-        length = torch.where(rows.running, before, anchor)  # a row that is done commits nothing more
-        active = [row for row in torch.cat([rows.running, anchor - length, anchor + k], 1).tolist() if row[0]]
-        if not active:
+        rows.reveal(positions, to_host(tokens), (block_column < count) & rows.running, entropy)
+        before, anchor = anchor, np.where(rows.running, anchor + count, anchor)
+        rows.advance(anchor + 1)
+        if not rows.running.any():
             return
-        commit, view = (max(row[place] for row in active) for place in (1, 2))
+        length = np.where(rows.running, before, anchor)  # a row that is done commits nothing more
+        commit, view = int((anchor - length).max()), int(anchor[rows.running].max()) + k

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,94 +48,91 @@ class Generation:
 
 
 class Rows:
-    """Tokens of prompt and solution by position, and how far each row has come. All state lives on the device.
+    """Tokens of prompt and solution by position, and how far each row has come: in numpy, on the host.
 
-    What is one number per row is a column, [batch, 1], so that it meets [batch, n] as it is: the loop around a small
-    model costs what its operations count. ``start``: the first new position; ``end``: where the row would end now,
-    behind the first end token revealed so far, whatever is masked before it, or at its limit of new tokens; ``known``:
-    every position before it is revealed; ``running``: not done.
+    The device runs the model, the sampler and the choice of tokens; what was chosen is read once a pass. Around a small
+    model a pass costs what the operations around it count, and one of numpy costs a fraction of one of torch.
+
+    What is one number per row is a column, [batch, 1], so that it meets [batch, n] as it is. ``start``: the first new
+    position; ``end``: where the row would end now, behind the first end token revealed so far, whatever is masked
+    before it, or at its limit of new tokens; ``known``: every position before it is revealed; ``running``: not done.
     """
 
     def __init__(self, request: Request, margin: int):
-        device = request.prompts.device
         self.request = request
         batch, width = request.prompts.shape
         self.batch = batch
         self.capacity = max(request.lengths) + request.max_new_tokens + margin
-        self.start = torch.tensor(request.lengths, device=device)[:, None]
-        self.samples = torch.tensor(request.samples, device=device)
-        column = torch.arange(self.capacity, device=device)
-        self.sequence = torch.full((batch, self.capacity), request.mask_token, dtype=torch.long, device=device)
-        self.sequence[:, :width] = torch.where(column[:width] < self.start, request.prompts, self.sequence[:, :width])
-        self.revealed_at = torch.zeros((batch, self.capacity), dtype=torch.long, device=device)
-        self.entropy = torch.zeros((batch, self.capacity), device=device) if request.record_entropy else None
-        self.is_block_start = torch.zeros((batch, self.capacity), dtype=torch.bool, device=device)
+        self.start = np.array(request.lengths)[:, None]
+        self.samples = torch.tensor(request.samples, device=request.prompts.device)
+        self.sequence = np.full((batch, self.capacity), request.mask_token)
+        given = np.arange(width) < self.start
+        self.sequence[:, :width][given] = to_host(request.prompts)[given]
+        self.revealed_at = np.zeros((batch, self.capacity), dtype=np.int64)
+        self.entropy = np.zeros((batch, self.capacity), dtype=np.float32) if request.record_entropy else None
+        self.is_block_start = np.zeros((batch, self.capacity), dtype=bool)
         self.known = self.start
         self.end = self.start + request.max_new_tokens
-        self.running = torch.ones_like(self.start, dtype=torch.bool)
-        self.forward_passes = torch.zeros_like(self.start)
-        self.end_tokens = torch.tensor(request.end_tokens, dtype=torch.long, device=device)
+        self.running = np.ones((batch, 1), dtype=bool)
+        self.forward_passes = np.zeros((batch, 1), dtype=np.int64)
+        self.end_tokens = np.array(request.end_tokens, dtype=np.int64)
         self.pass_number = 0
+        self._row = np.arange(batch)[:, None]
         self._texts: list[list[int]] = [[] for _ in range(batch)]
-        """What is final of each row, on the host; kept only if it is tested or handed out."""
+        """What is final of each row; kept only if it is tested or handed out."""
         self._tests = [] if request.stop is None else [request.stop() for _ in range(batch)]
         self._stopped: set[int] = set()
 
-    def choose(self, logits: Tensor, positions: Tensor) -> Tensor:
-        """Tokens [batch, n] for absolute positions [batch, n]."""
+    def at(self, positions: np.ndarray) -> np.ndarray:
+        """What stands at ``positions`` [batch, n]."""
+        return self.sequence[self._row, positions]
+
+    def start_blocks(self, positions: np.ndarray) -> None:
+        """Note that a block of each row starts at ``positions`` [batch, 1]."""
+        self.is_block_start[self._row, positions] = True
+
+    def choose(self, logits: Tensor, positions: np.ndarray) -> Tensor:
+        """Tokens [batch, n], on the device, for absolute positions [batch, n]."""
         sampling = self.request.sampling
-        return sampling.choose(logits, self.samples, positions if sampling.greedy else positions - self.start)
+        if sampling.greedy:
+            return logits.argmax(-1)
+        return sampling.choose(logits, self.samples, to_device(positions - self.start, logits.device))
 
     def reveal(
-        self,
-        positions: Tensor,
-        tokens: Tensor,
-        reveal: Tensor,
-        filled: Tensor | None = None,
-        entropies: Tensor | None = None,
+        self, positions: np.ndarray, tokens: np.ndarray, reveal: np.ndarray, entropies: Tensor | None = None
     ) -> None:
         """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True.
 
-        A position is revealed once. filled: what stands at the positions now, if the caller has it.
+        A position is revealed once.
         """
-        filled = self.sequence.gather(1, positions) if filled is None else filled
-        self.sequence.scatter_(1, positions, torch.where(reveal, tokens, filled))
-        self.revealed_at.scatter_add_(1, positions, reveal * self.pass_number)
-        if self.end_tokens.numel():
-            ends = self._is_end(tokens).logical_and_(reveal)
-            behind = torch.where(ends, positions + 1, self.capacity)
-            self.end = torch.minimum(self.end, behind.amin(1, keepdim=True))
+        row, place = reveal.nonzero()
+        at, found = positions[row, place], tokens[row, place]
+        self.sequence[row, at] = found
+        self.revealed_at[row, at] = self.pass_number
         if self.entropy is not None and entropies is not None:
-            self.entropy.scatter_(1, positions, torch.where(reveal, entropies, self.entropy.gather(1, positions)))
+            self.entropy[row, at] = to_host(entropies)[row, place]
+        if self.end_tokens.size:
+            ends = (found[:, None] == self.end_tokens).any(1)
+            if ends.any():
+                np.minimum.at(self.end[:, 0], row[ends], at[ends] + 1)
 
-    def _is_end(self, tokens: Tensor) -> Tensor:
-        """Which of ``tokens`` [batch, n] are end tokens."""
-        if len(self.request.end_tokens) == 1:
-            return tokens == self.request.end_tokens[0]
-        return (tokens[..., None] == self.end_tokens).any(-1)
-
-    def advance(self, known: Tensor, width: int) -> None:
-        """End of a pass: positions before ``known`` [batch, 1] are revealed, at most ``width`` more than before."""
+    def advance(self, known: np.ndarray) -> None:
+        """End of a pass: positions before ``known`` [batch, 1] are revealed."""
         self.forward_passes += self.running
-        before, self.known = self.known, known
+        self.known = known
         self.running = self.running & (known < self.end)
         if self._tests or self.request.on_tokens:
-            self._follow(before, width)
+            self._follow()
 
-    def _follow(self, before: Tensor, width: int) -> None:
-        """Test the stop condition on the tokens that became final, and hand them out (reads these to the host).
-
-        before [batch, 1]: what was known before this pass; at most ``width`` tokens from there on are new.
-        """
-        window = before + torch.arange(width, device=before.device)
-        tokens = self.sequence.gather(1, window.clamp(max=self.capacity - 1))
-        final = torch.minimum(self.known, self.end)
-        for row, (end, *found) in enumerate(torch.cat([final, tokens], 1).tolist()):
+    def _follow(self) -> None:
+        """Test the stop condition on the tokens that became final, and hand them out."""
+        finals = np.minimum(self.known, self.end)[:, 0].tolist()
+        for row, end in enumerate(finals):
             text, start = self._texts[row], self.request.lengths[row]
             seen = len(text)
             if row in self._stopped or end - start <= seen:
                 continue
-            for token in found[: end - start - seen]:
+            for token in self.sequence[row, start + seen : end].tolist():
                 text.append(token)
                 if self._tests and self._tests[row](text):
                     self._stopped.add(row)
@@ -145,12 +143,11 @@ class Rows:
                 self.request.on_tokens(row, text[seen:])
 
     def generation(self, prefill_passes: int, model_passes: int, model_queries: int) -> Generation:
-        """The result, read to the host once."""
-        ends = self.end[:, 0].tolist()
-        spans = [slice(start, end) for start, end in zip(self.request.lengths, ends, strict=True)]
+        """The result."""
+        spans = [slice(start, end) for start, end in zip(self.request.lengths, self.end[:, 0].tolist(), strict=True)]
 
-        def cut(values: Tensor) -> list[list]:
-            return [row[span].tolist() for row, span in zip(values.cpu(), spans, strict=True)]
+        def cut(values: np.ndarray) -> list[list]:
+            return [row[span].tolist() for row, span in zip(values, spans, strict=True)]
 
         tokens = cut(self.sequence)
         reasons: list[Literal["eos", "stop", "length"]] = [
@@ -164,9 +161,22 @@ class Rows:
             revealed_at=cut(self.revealed_at),
             finish_reasons=reasons,
             block_starts=[
-                row[span].nonzero()[:, 0].tolist() for row, span in zip(self.is_block_start.cpu(), spans, strict=True)
+                row[span].nonzero()[0].tolist() for row, span in zip(self.is_block_start, spans, strict=True)
             ],
             entropies=None if self.entropy is None else cut(self.entropy),
             model_passes=model_passes,
             model_queries=model_queries,
         )
+
+
+def to_device(values: np.ndarray, device: torch.device) -> Tensor:
+    """A tensor of ``values``; on a CPU it is the same memory.
+
+    Nothing waits for a GPU: from memory that is not pinned, ``values`` are copied aside before this returns.
+    """
+    return torch.from_numpy(values).to(device, non_blocking=True)
+
+
+def to_host(values: Tensor) -> np.ndarray:
+    """An array of ``values``, for which a GPU is waited for; on a CPU it is the same memory."""
+    return values.cpu().numpy()

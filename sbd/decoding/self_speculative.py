@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from sbd.decoding.autoregressive import prefill
 from sbd.decoding.engine import Engine
-from sbd.decoding.rows import Rows
+from sbd.decoding.rows import Rows, to_device, to_host
 from sbd.decoding.settings import SelfSpeculative
 from sbd.samplers import entropies, token_probabilities
 
@@ -37,76 +37,69 @@ class _Drafts:
     ``chance`` [batch, k] is the probability that the model gives each candidate, 0 behind ``count``.
     """
 
-    tokens: Tensor
-    count: Tensor
-    chance: Tensor
+    tokens: np.ndarray
+    count: np.ndarray
+    chance: np.ndarray
 
 
 def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
     """Until every row is done: verify the drafts and draft behind what may be accepted."""
     k = settings.block_size
-    column = torch.arange(k, device=rows.start.device)
+    column = np.arange(k)
     drafts = _prefill(engine, rows, k)
     layouts: dict[tuple[int, int], _Layout] = {}
     length = rows.start
-    while True:
-        state = torch.cat([rows.running, drafts.count, length], 1).tolist()
-        active = [row for row in state if row[0]]
-        if not active:
-            return
-        width, undrafted = max(row[1] for row in active), int(any(row[1] == 1 for row in active))
-        longest = max(row[2] for row in active)
+    while rows.running.any():
+        counts = drafts.count[rows.running]
+        width, undrafted = int(counts.max()), int((counts == 1).any())
         groups = min(settings.branches, width) or undrafted
         after = _likeliest(drafts.chance[:, :width], groups)
         # With no branches a group only serves rows that had nothing to verify, whatever the rest of the batch laid.
         lays = drafts.count == 1 if settings.branches == 0 else None
         if (width, groups) not in layouts:
-            layouts[width, groups] = _Layout.of(width, groups, k, length.device)
-        hidden = _pass(
-            engine, rows, drafts, layouts[width, groups], width, length, after, lays, longest + width + groups * k
-        )
+            layouts[width, groups] = _Layout.of(width, groups, k)
+        view = int(length[rows.running].max()) + width + groups * k
+        hidden = _pass(engine, rows, drafts, layouts[width, groups], width, length, after, lays, view)
         rows.pass_number += 1
 
         logits = engine.logits(hidden[:, :width])
         targets = length + 1 + column[:width]
-        verdict = rows.choose(logits, targets)
+        verdict = to_host(rows.choose(logits, targets))
         agrees = (verdict[:, :-1] == drafts.tokens[:, 1:width]) & (column[1:width] < drafts.count)
-        accepted = (1 + agrees.long().cumprod(-1).sum(-1, keepdim=True)) * rows.running
-        recorded = None if rows.entropy is None else entropies(logits)
-        rows.reveal(targets, verdict, column[:width] < accepted, entropies=recorded)
+        accepted = (1 + np.logical_and.accumulate(agrees, 1).sum(1, keepdims=True)) * rows.running
+        rows.reveal(targets, verdict, column[:width] < accepted, None if rows.entropy is None else entropies(logits))
 
-        certain = verdict.gather(1, (accepted - 1).clamp(min=0))
+        certain = np.take_along_axis(verdict, np.maximum(accepted - 1, 0), 1)
         laid = after == accepted if lays is None else (after == accepted) & lays
         length = length + accepted
-        rows.advance(length + 1, width=k)
+        rows.advance(length + 1)
         del logits  # of the candidates; those of the drafts are as large
-        first = width + laid.long().argmax(-1, keepdim=True) * k if groups else None
-        drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(-1, keepdim=True), k)
+        first = width + laid.argmax(1)[:, None] * k if groups else None
+        drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(1, keepdims=True), k)
 
 
 def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
     """The prompts, causal, with a first group of masks behind each; reveals the first token."""
-    batch, start, width = rows.batch, rows.start, max(rows.request.lengths)
+    batch, start, width, device = rows.batch, rows.start, max(rows.request.lengths), engine.device
     rows.pass_number = 1
-    last = start - 1
+    last = to_device(start - 1, device)
     if width < _LONG_PROMPT and k > 1:
-        column = torch.arange(width + k, device=start.device)
-        slots = column.expand(batch, -1)
+        column = np.arange(width + k)
         in_group = column >= width
-        tokens = rows.sequence[:, : width + k].masked_fill(in_group, rows.request.mask_token)
-        positions = torch.where(in_group, start + column - width, slots)
-        limit = torch.where(in_group, start, slots + 1)
-        low, high = (in_group * width).expand(batch, -1), (in_group * (width + k)).expand(batch, -1)
-        hidden = engine.forward(tokens, slots, limit, width + k, positions, (low, high))
-        first = torch.full_like(last, width)
+        tokens = np.where(in_group, rows.request.mask_token, rows.sequence[:, : width + k])
+        slots = np.tile(column, (batch, 1))
+        positions = np.where(in_group, start + column - width, slots)
+        limit = np.where(in_group, start, slots + 1)
+        low, high = np.tile(in_group * width, (batch, 1)), np.tile(in_group * (width + k), (batch, 1))
+        hidden = _forward(engine, tokens, slots, limit, width + k, positions, (low, high))
+        first = np.full_like(start, width)
     else:
         hidden, first = prefill(engine, rows), None
     logits = engine.logits(hidden, last)
-    certain = rows.choose(logits, start)
-    recorded = None if rows.entropy is None else entropies(logits)
-    rows.reveal(start, certain, rows.running, entropies=recorded)
-    rows.advance(start + 1, width=1)
-    return _draft(engine, rows, hidden, first, start, certain, torch.ones_like(rows.running), k)
+    certain = to_host(rows.choose(logits, start))
+    rows.reveal(start, certain, rows.running, None if rows.entropy is None else entropies(logits))
+    rows.advance(start + 1)
+    return _draft(engine, rows, hidden, first, start, certain, np.ones_like(rows.running), k)
 
 
 @dataclass
@@ -117,16 +110,16 @@ class _Layout:
     candidate: one more than the place of a candidate, 0 for masks. size: k for masks, 0 for candidates.
     """
 
-    group: Tensor
-    place: Tensor
-    candidate: Tensor
-    size: Tensor
+    group: np.ndarray
+    place: np.ndarray
+    candidate: np.ndarray
+    size: np.ndarray
 
     @classmethod
-    def of(cls, width: int, groups: int, k: int, device: torch.device) -> _Layout:
-        query = torch.arange(width + groups * k, device=device)
+    def of(cls, width: int, groups: int, k: int) -> _Layout:
+        query = np.arange(width + groups * k)
         is_mask = query >= width
-        place = torch.where(is_mask, (query - width) % k, query)
+        place = np.where(is_mask, (query - width) % k, query)
         return cls(
             group=((query - width) // k + 1) * is_mask,
             place=place,
@@ -141,59 +134,73 @@ def _pass(
     drafts: _Drafts,
     layout: _Layout,
     width: int,
-    length: Tensor,
-    after: Tensor,
-    lays: Tensor | None,
+    length: np.ndarray,
+    after: np.ndarray,
+    lays: np.ndarray | None,
     view: int,
 ) -> Tensor:
     """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups].
 
     lays: the rows [batch, 1] that need these masks; None for all.
     """
+    queries = len(layout.group)
     # Of a candidate, how many candidates up to itself; of a mask, how many its group is laid behind.
-    seen = torch.nn.functional.pad(after, (1, 0)).index_select(1, layout.group) + layout.candidate
-    slots = length + torch.arange(layout.group.shape[0], device=length.device)
+    seen = np.concatenate([np.zeros_like(length), after], 1)[:, layout.group] + layout.candidate
+    slots = length + np.arange(queries)
     low = slots - layout.place
     needed = (seen <= drafts.count) & rows.running
     if lays is not None:
         needed &= lays | (layout.candidate > 0)
-    masks = slots.new_full((rows.batch, layout.group.shape[0] - width), rows.request.mask_token)
-    return engine.forward(
-        torch.cat([drafts.tokens[:, :width], masks], 1),
-        slots=slots,
-        limit=length + seen,
-        view=view,
-        positions=length + seen + (layout.place - layout.candidate),
-        own=(low, low + layout.size),
-        needed=needed,
-    )
+    tokens = np.full((rows.batch, queries), rows.request.mask_token)
+    tokens[:, :width] = drafts.tokens[:, :width]
+    positions = length + seen + (layout.place - layout.candidate)
+    return _forward(engine, tokens, slots, length + seen, view, positions, (low, low + layout.size), needed)
+
+
+def _forward(
+    engine: Engine,
+    tokens: np.ndarray,
+    slots: np.ndarray,
+    limit: np.ndarray,
+    view: int,
+    positions: np.ndarray,
+    own: tuple[np.ndarray, np.ndarray],
+    needed: np.ndarray | None = None,
+) -> Tensor:
+    """``Engine.forward`` of arrays, each [batch, query]."""
+    inputs = (to_device(values, engine.device) for values in (tokens, slots, limit, positions, *own))
+    on_device, at, below, places, low, high = inputs
+    return engine.forward(on_device, at, below, view, places, (low, high), needed)
 
 
 def _draft(
     engine: Engine,
     rows: Rows,
     hidden: Tensor,
-    first: Tensor | None,
-    length: Tensor,
-    certain: Tensor,
-    laid: Tensor,
+    first: np.ndarray | None,
+    length: np.ndarray,
+    certain: np.ndarray,
+    laid: np.ndarray,
     k: int,
 ) -> _Drafts:
     """Candidates from the group whose masks start at query ``first`` [batch, 1], where ``laid`` [batch, 1]."""
-    count = torch.where(laid, k, 1) if first is not None else torch.ones_like(length)
-    column = torch.arange(k, device=length.device)
+    tokens, chance = np.zeros((rows.batch, k), dtype=np.int64), np.zeros((rows.batch, k))
+    tokens[:, :1], chance[:, :1] = certain, 1
     if first is None or k == 1:
-        return _Drafts(certain.expand(-1, k), count, (column == 0).float().expand(rows.batch, -1))
-    logits = engine.logits(hidden, first + column[1:])
-    tokens = rows.choose(logits, length + column[1:])
-    chance = token_probabilities(logits, tokens) * laid
-    return _Drafts(torch.cat([certain, tokens], 1), count, torch.cat([torch.ones_like(certain).float(), chance], 1))
+        return _Drafts(tokens, np.ones_like(length), chance)
+    column = np.arange(1, k)
+    logits = engine.logits(hidden, to_device(first + column, engine.device))
+    drafted = rows.choose(logits, length + column)
+    tokens[:, 1:], chance[:, 1:] = to_host(drafted), to_host(token_probabilities(logits, drafted)) * laid
+    return _Drafts(tokens, np.where(laid, k, 1), chance)
 
 
-def _likeliest(chance: Tensor, groups: int) -> Tensor:
+def _likeliest(chance: np.ndarray, groups: int) -> np.ndarray:
     """The ``groups`` likeliest numbers of accepted candidates, from 1: [batch, groups]; chance [batch, width].
 
     Exactly a candidates are accepted when the first a are and the next is not.
     """
-    following = torch.nn.functional.pad(chance[:, 1:], (0, 1))
-    return 1 + (chance.cumprod(-1) * (1 - following)).topk(groups, dim=-1).indices
+    following = np.zeros_like(chance)
+    following[:, :-1] = chance[:, 1:]
+    exactly = chance.cumprod(1) * (1 - following)
+    return 1 + np.argsort(-exactly, axis=1, kind="stable")[:, :groups]

@@ -15,13 +15,14 @@ such a slot stays a mask, the former once the end token is revealed.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sbd.decoding.autoregressive import prefill
 from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
-from sbd.decoding.rows import Rows
+from sbd.decoding.rows import Rows, to_device, to_host
 from sbd.decoding.settings import SetBlock
 from sbd.errors import UserError
 from sbd.samplers import entropies
@@ -30,80 +31,90 @@ from sbd.samplers import entropies
 def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     """Until every row is done: one pass, one choice of what to reveal, a new block for rows that finished one."""
     low, high = settings.sizes
-    mask_token, seed = rows.request.mask_token, rows.request.sampling.seed
+    mask_token, device = rows.request.mask_token, engine.device
     fused, one_size = settings.commit == "fused", low == high
-    column = torch.arange(2 * high, device=rows.start.device)
+    column = np.arange(2 * high)
     block_column = column[:high]
 
-    def draw(number: Tensor) -> Tensor:
-        return random_integers(seed, rows.samples, number[:, 0], low, high)[:, None]
-
     length = block = rows.start  # where the committed tokens end, and where the block starts
-    number = torch.zeros_like(length)
-    end = block + draw(number)
-    committing = torch.zeros_like(rows.running)
+    number = np.zeros_like(length)
+    end = block + _sizes(rows, settings, number)
+    committing = np.zeros_like(rows.running)
     prompts = prefill(engine, rows)
     ahead = _Ahead(engine, rows, prompts, fused) if settings.first_token == "next_token" else None
     commit, view = 0, max(rows.request.lengths) + high
-    rows.is_block_start.scatter_(1, block, True)
+    rows.start_blocks(block)
 
     while True:
         slots = length + column[: high + engine.width(commit, high) if fused else high]
-        tokens = rows.sequence.gather(1, slots)
-        if rows.batch == 1 and one_size and commit == 0:  # one whole block: nothing is hidden, all is needed
-            hidden = engine.forward(tokens, slots, "all", view)
-        else:
-            limit = torch.where(slots < block, slots + 1, end) if commit else end
-            hidden = engine.forward(tokens, slots, limit, view, needed=(slots < end) & rows.running)
+        tokens = rows.at(slots)
+        needed = limit = None
+        if rows.batch > 1 or commit or not one_size:  # else one whole block: nothing is hidden, all is needed
+            limit = to_device(np.where(slots < block, slots + 1, end) if commit else end, device)
+            needed = (slots < end) & rows.running
+        hidden = engine.forward(
+            to_device(tokens, device),
+            to_device(slots, device),
+            "all" if limit is None else limit,
+            view,
+            needed=needed,
+        )
         rows.pass_number += 1
 
         if fused and commit:
-            offset = (block - length) + block_column
-            logits, positions = engine.logits(hidden, offset), block + block_column
-            filled = rows.sequence.gather(1, positions)
+            offset, positions = block - length + block_column, block + block_column
+            logits, filled = engine.logits(hidden, to_device(offset, device)), rows.at(positions)
         else:  # every block starts at the first query, or, in a pass that only commits, is not looked at
             logits, positions, filled = engine.logits(hidden[:, :high]), slots[:, :high], tokens[:, :high]
         decided = None if ahead is None else ahead.decide(logits, hidden, block - length, committing, commit)
 
-        masked = (filled == mask_token).logical_and_(rows.running)
+        masked = (filled == mask_token) & rows.running
         if not one_size:
             masked &= positions < end
         if not fused:
             masked &= ~committing
         # What stands behind the end of the text is no part of it: no pass is spent on it.
         open_slots = masked & (positions < rows.end)
-        reveal = settings.sampler(logits, open_slots) & open_slots
-        stuck = open_slots.any(1, keepdim=True) > reveal.any(1, keepdim=True)
-        if decided is not None:
-            reveal[:, :1] |= masked[:, :1] & decided
+        sampled = settings.sampler(logits, to_device(open_slots, device))
+        chosen = rows.choose(logits, positions)
         recorded = None if rows.entropy is None else entropies(logits)
-        rows.reveal(positions, rows.choose(logits, positions), reveal, filled, recorded)
         del logits  # the next pass makes as many
-
-        behind = torch.where(masked & ~reveal, positions, end).amin(1, keepdim=True)
-        if not fused:
-            behind = torch.where(committing, block, behind)
-        rows.advance(behind, width=high)
-
-        length = block
-        committing = (behind == end) & rows.running
-        block = torch.where(committing, end, block)
-        if one_size:
-            end = block + high
-        else:
-            number = number + committing
-            end = torch.where(committing, block + draw(number), end)
-        state = torch.cat([rows.running, block - length, end, stuck], 1).tolist()
-        active = [row for row in state if row[0]]
-        if any(row[3] for row in state):
+        reveal = to_host(sampled) & open_slots
+        progress = reveal.any(1)
+        if not progress.all() and (open_slots.any(1) > progress).any():
             raise UserError(
                 f"the sampler {settings.sampler!r} revealed nothing in a block that has masks; it would never end"
             )
-        if not active:
+        if decided is not None:
+            reveal[:, :1] |= masked[:, :1] & decided
+        rows.reveal(positions, to_host(chosen), reveal, recorded)
+
+        behind = np.where(masked & ~reveal, positions, end).min(1, keepdims=True)
+        if not fused:
+            behind = np.where(committing, block, behind)
+        rows.advance(behind)
+        if not rows.running.any():
             return
-        commit, view = (max(row[place] for row in active) for place in (1, 2))
-        if commit:
-            rows.is_block_start.scatter_(1, block, True)
+
+        length = block
+        committing = (behind == end) & rows.running
+        commit = 0
+        if committing.any():
+            number = number + committing
+            block = np.where(committing, end, block)
+            end = np.where(committing, block + _sizes(rows, settings, number), end)
+            commit = int((block - length).max())
+            rows.start_blocks(block)
+        view = int(end[rows.running].max())
+
+
+def _sizes(rows: Rows, settings: SetBlock, number: np.ndarray) -> np.ndarray | int:
+    """Sizes [batch, 1] of the blocks ``number`` [batch, 1] of the rows; one for all where there is no range."""
+    low, high = settings.sizes
+    if low == high:
+        return high
+    seed, device = rows.request.sampling.seed, rows.samples.device
+    return to_host(random_integers(seed, rows.samples, to_device(number[:, 0], device), low, high))[:, None]
 
 
 class _Ahead:
@@ -115,12 +126,12 @@ class _Ahead:
 
     def __init__(self, engine: Engine, rows: Rows, hidden: Tensor, fused: bool):
         self.engine, self.fused = engine, fused
-        self.fresh: Tensor | None = torch.ones_like(rows.running)
-        self.logits = engine.logits(hidden, rows.start - 1)
+        self.fresh: np.ndarray | None = np.ones_like(rows.running)
+        self.logits = engine.logits(hidden, to_device(rows.start - 1, engine.device))
 
     def decide(
-        self, logits: Tensor, hidden: Tensor, committed: Tensor, committing: Tensor, commit: int
-    ) -> Tensor | None:
+        self, logits: Tensor, hidden: Tensor, committed: np.ndarray, committing: np.ndarray, commit: int
+    ) -> np.ndarray | None:
         """Put the prediction into the first slot of ``logits`` [batch, k, vocab], in the rows that are returned.
 
         hidden: the states of this pass, which commits ``committed`` [batch, 1] tokens of the rows ``committing``
@@ -129,11 +140,11 @@ class _Ahead:
         decided, found = self.fresh, self.logits
         self.fresh = None
         if commit:
-            last = self.engine.logits(hidden, (committed - 1).clamp(min=0))
+            last = self.engine.logits(hidden, to_device(np.maximum(committed - 1, 0), hidden.device))
             if self.fused:
                 decided, found = committing, last
             else:
                 self.fresh, self.logits = committing, last
         if decided is not None:
-            logits[:, :1] = torch.where(decided[..., None], found, logits[:, :1])
+            logits[:, :1] = torch.where(to_device(decided, logits.device)[..., None], found, logits[:, :1])
         return decided
