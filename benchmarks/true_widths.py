@@ -1,9 +1,10 @@
 """One decoder layer with the true widths and vocabulary of Llama-3.1-8B: a training step on a CPU, and its peak memory.
 
 2 x 2,048 tokens, that is one row of 2,048 clean tokens with a noisy copy of each, through the objective that trains the
-8B models: gathered rows, chunked logits. Weights, gradients and both moments of AdamW are bf16; products are made in
-float32, a slice of the weight at a time, since most CPUs have no bf16 product. The moments exist before the step that
-is measured. Gradients of a weight that several products share are added into its one gradient, never held twice.
+8B models: gathered rows, chunked logits, the layer computed again for its gradients. Weights, gradients and both
+moments of AdamW are bf16; products are made in float32, a slice of the weight at a time, since most CPUs have no bf16
+product. The moments exist before the step that is measured. Gradients of a weight that several products share are
+added into its one gradient, never held twice.
 
     python benchmarks/true_widths.py [--tokens 2048] [--limit-gb 12]
 """
@@ -85,6 +86,7 @@ def main() -> None:
         if isinstance(module, torch.nn.Linear):
             module.weight.grad = torch.zeros_like(module.weight)
             module.forward = lambda x, w=module.weight: _Product.apply(x, w)  # type: ignore[method-assign]
+    model.activation_checkpointing_enable({"use_reentrant": False})
     objective = Objective(model, chunk_size=CHUNK).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     for parameter in model.parameters():
