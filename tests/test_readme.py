@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from sbd.cli import _parser
+from sbd.cli import build_parser
 from sbd.config import settings_of
 from sbd.experiment_files import experiment_file, load_experiment
 from tests.workflow.conftest import copy_project, environment
@@ -115,7 +115,7 @@ def test_every_make_target_exists() -> None:
 
 @pytest.mark.parametrize("command", [c for c in (*COMMANDS, *commands(SCALE)) if c.startswith("python -m sbd")])
 def test_every_step_by_hand_is_a_command_of_the_tiny_experiment(command: str) -> None:
-    options: argparse.Namespace = _parser().parse_args(command.split()[3:])
+    options: argparse.Namespace = build_parser().parse_args(command.split()[3:])
     experiment = load_experiment(ROOT / experiment_file(options.experiment))
     for kind in ("model", "run", "decoder", "benchmark"):
         names = getattr(options, kind, None) or []

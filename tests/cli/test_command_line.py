@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sbd.cli import _parser, main
+from sbd.cli import build_parser, main
 from tests.cli.helpers import ROOT
 
 
@@ -25,11 +25,11 @@ def test_a_bare_name_is_that_of_a_file_in_experiments(capfd: pytest.CaptureFixtu
 
 def test_the_environment_adopts_as_the_option_does(monkeypatch) -> None:
     line = ["train", "--model", "m", "--run", "r"]
-    assert not _parser().parse_args(line).adopt
-    assert _parser().parse_args([*line, "--adopt"]).adopt
+    assert not build_parser().parse_args(line).adopt
+    assert build_parser().parse_args([*line, "--adopt"]).adopt
     for value, adopts in (("1", True), ("True", True), ("0", False), ("false", False), ("no", False), ("", False)):
         monkeypatch.setenv("SBD_ADOPT", value)
-        assert _parser().parse_args(line).adopt == adopts, value
+        assert build_parser().parse_args(line).adopt == adopts, value
 
 
 def test_a_missing_experiment(capfd: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_a_wrong_command_is_one_line(capfd: pytest.CaptureFixture[str], argument
 
 def test_help_and_mistakes_need_no_torch() -> None:
     code = (
-        "import sys; from sbd.cli import _parser, main; "
+        "import sys; from sbd.cli import build_parser, main; "
         "status = main(['train', '--experiment', 'experiments/tiny.yaml', '--model', 'x', '--run', 'y']); "
         "print(status, sorted({'torch', 'transformers', 'datasets', 'pandas'} & set(sys.modules)))"
     )
@@ -123,8 +123,9 @@ def test_a_place_that_cannot_be_written_is_one_line(monkeypatch, capsys, error: 
 
 
 def test_names_that_the_command_line_knows_without_torch_are_those_of_the_library() -> None:
-    from sbd import cli, modeling
+    from sbd import modeling
+    from sbd.cli import parser
     from sbd.decoding import fixed
 
-    assert cli._EXECUTIONS == fixed.EXECUTIONS
-    assert tuple(modeling.DTYPES) == cli._DTYPES
+    assert parser.EXECUTIONS == fixed.EXECUTIONS
+    assert tuple(modeling.DTYPES) == parser.DTYPES

@@ -149,7 +149,7 @@ def test_a_changed_setting_repeats_what_depends_on_it(project: Path, changes: di
         ("sbd/objectives.py", {"train": 6, "evaluate": 8, **TRAINED}),
         ("sbd/problems/functions.py", {"problems": 2, "prepare": 1, "train": 6, "evaluate": 8, **TRAINED}),
         ("paper_figures/table1.py", {"table1": 1, "all": 1}),
-        ("sbd/cli.py", {}),
+        ("sbd/cli/verbs.py", {}),
     ],
 )
 def test_changed_code_repeats_its_stage(project: Path, module: str, jobs: dict[str, int]) -> None:
