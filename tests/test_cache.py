@@ -6,7 +6,7 @@ from transformers import DynamicCache
 
 from sbd.cache import SlotCache
 from sbd.decoding.engine import Engine
-from tests.decoding_helpers import MASK, prompts, tiny_model
+from tests.decoding.helpers import MASK, prompts, tiny_model
 
 
 def causal_cache(model, tokens):

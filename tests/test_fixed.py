@@ -8,7 +8,7 @@ import torch
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, fixed, generate
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from tests.decoding_helpers import DECODERS, ENDS, EOS, LENGTHS, by_row, prompts, tiny_model
+from tests.decoding.helpers import DECODERS, ENDS, EOS, LENGTHS, by_row, prompts, tiny_model
 
 
 def replayed(body, buffers):

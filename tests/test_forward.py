@@ -10,7 +10,7 @@ from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBloc
 from sbd.decoding.engine import Engine
 from sbd.decoding.forward import is_supported
 from sbd.samplers import EntropyBound
-from tests.decoding_helpers import prompts, tiny_model
+from tests.decoding.helpers import prompts, tiny_model
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])

@@ -14,7 +14,7 @@ from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, generate, re
 from sbd.decoding.running_text import INCOMPLETE, RunningText
 from sbd.decoding.text import TextStream
 from sbd.samplers import EntropyBound
-from tests.decoding_helpers import prompts, tiny_model
+from tests.decoding.helpers import prompts, tiny_model
 
 SAMPLES = [
     "Tom has 3 apples , and buys 2 more .\n",

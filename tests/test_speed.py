@@ -11,7 +11,7 @@ from sbd.decoding.rows import Rows
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
 from sbd.speed import _share_outside, counted_gain, measure, predicted_gain, write_csv
-from tests.decoding_helpers import EOS, prompts, tiny_model
+from tests.decoding.helpers import EOS, prompts, tiny_model
 
 
 def test_rows_hold_what_was_decoded(tmp_path):

@@ -7,7 +7,7 @@ from sbd.decoding import Autoregressive, SetBlock, generate
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
 from sbd.trace import write_trace
-from tests.decoding_helpers import prompts, tiny_model
+from tests.decoding.helpers import prompts, tiny_model
 
 
 class Letters:

@@ -11,7 +11,7 @@ from sbd.decoding import Autoregressive, SetBlock, generate
 from sbd.decoding.randomness import random_integers
 from sbd.decoding.request import margin
 from sbd.samplers import EntropyBound
-from tests.decoding_helpers import (
+from tests.decoding.helpers import (
     BOS,
     DECODERS,
     ENDS,
@@ -27,11 +27,6 @@ from tests.decoding_helpers import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
-
-
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
-def model(request):
-    return tiny_model(request.param)
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=repr)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor, TopK
-from tests.decoding_helpers import (
+from tests.decoding.helpers import (
     FORBIDDEN,
     left_padded,
     prompts,

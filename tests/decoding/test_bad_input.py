@@ -10,7 +10,7 @@ from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBloc
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
 from sbd.samplers import EntropyBound
-from tests.decoding_helpers import BOS, EOS, FORBIDDEN, LENGTHS, MASK, PAD, prompts, tiny_model
+from tests.decoding.helpers import BOS, EOS, FORBIDDEN, LENGTHS, MASK, PAD, prompts, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
 

@@ -7,7 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.samplers import EntropyBound, TopK
-from tests.decoding_helpers import MASK, prompts, tiny_model
+from tests.decoding.helpers import MASK, prompts, tiny_model
 from tests.live_memory import LiveMemory
 
 MODEL = tiny_model()

@@ -6,12 +6,7 @@ import pytest
 import torch
 
 from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, generate
-from tests.decoding_helpers import FORBIDDEN, LENGTHS, logits_of, prompts, tiny_model
-
-
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
-def model(request):
-    return tiny_model(request.param)
+from tests.decoding.helpers import FORBIDDEN, LENGTHS, logits_of, prompts, tiny_model
 
 
 def test_samples_differ_and_do_not_depend_on_the_batch(model):

@@ -9,7 +9,7 @@ from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBloc
 from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
 from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor, TopK
-from tests.decoding_helpers import (
+from tests.decoding.helpers import (
     DECODERS,
     ENDS,
     EOS,
@@ -27,11 +27,6 @@ from tests.decoding_helpers import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
-
-
-@pytest.fixture(scope="module", params=["llama", "qwen3"])
-def model(request):
-    return tiny_model(request.param)
 
 
 @pytest.mark.parametrize("commit", ["fused", "separate"])
