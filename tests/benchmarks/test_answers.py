@@ -6,7 +6,6 @@ GSM8K and HumanEval are tried in full where their files lie in the folder that S
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ import yaml
 
 import sbd
 from sbd import conversations, evaluation
-from sbd.evaluation import code
 from sbd.evaluation.task_files import read
-from tests.benchmark_helpers import (
+from tests.benchmarks.helpers import (
     AIME25,
     CASES,
     DATA,
@@ -41,12 +39,6 @@ def chatty(tokenizer: Any) -> Any:
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.chat_template = (ROOT / "experiments/templates/chat.jinja").read_text()
     return tokenizer
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Endless loops end sooner than in a real evaluation."""
-    monkeypatch.setattr(code, "LIMITS", dataclasses.replace(code.LIMITS, cpu_seconds=3))
 
 
 @pytest.mark.parametrize("task", sorted(CASES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -14,11 +13,10 @@ import yaml
 from sbd.cli import main
 from sbd.config import Experiment
 from sbd.errors import UserError
-from sbd.evaluation import code
 from sbd.evaluation.task_files import load_task
 from sbd.experiment_files import load_experiment
 from sbd.steps import problems
-from tests.benchmark_helpers import (
+from tests.benchmarks.helpers import (
     CASES,
     GSM8K,
     HUMANEVAL,
@@ -30,12 +28,6 @@ from tests.benchmark_helpers import (
     thinks,
 )
 from tests.evaluation_helpers import jsonl
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Endless loops end sooner than in a real evaluation."""
-    monkeypatch.setattr(code, "LIMITS", dataclasses.replace(code.LIMITS, cpu_seconds=3))
 
 
 def test_every_task_of_the_paper_loads_and_runs_nothing_unsafe(tmp_path: Path) -> None:

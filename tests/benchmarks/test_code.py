@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import pickle
 import zlib
 from typing import Any
@@ -13,18 +12,12 @@ import pytest
 from sbd.errors import UserError
 from sbd.evaluation import code
 from sbd.sandbox import run_program
-from tests.benchmark_helpers import (
+from tests.benchmarks.helpers import (
     ADD,
     LCB,
     encoded,
     fenced,
 )
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Endless loops end sooner than in a real evaluation."""
-    monkeypatch.setattr(code, "LIMITS", dataclasses.replace(code.LIMITS, cpu_seconds=3))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sbd import evaluation
 from sbd.evaluation.task_files import read
 from tests.evaluation_helpers import KEY, jsonl, scripted, tiny_stub
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TASKS = ROOT / "experiments/tasks/paper"
 DATA = Path(os.environ.get("SBD_DATA", "SBD_DATA"))
 THOUGHT = "Let me see. \\boxed{999} ```python\nno\n```\n</think>\n\n"

@@ -10,7 +10,7 @@ import pytest
 from sbd import evaluation
 from sbd.data import encode_prompt
 from sbd.evaluation.task_files import load_task
-from tests.benchmark_helpers import (
+from tests.benchmarks.helpers import (
     LIKELIHOOD,
     TASKS,
 )
