@@ -1,7 +1,8 @@
 """How much of a decoding pass is spent outside the model: our loops and Hugging Face `generate`, side by side.
 
 A random Llama of the size of the tiny scale; text does not matter, so no end token. Prints one line per decoder and
-batch. Usage: python benchmarks/decode_overhead.py [--new 64] [--repeats 5]
+batch: times, the share of them outside the layers and the head of the model, and how many operations of torch a pass
+dispatches there (views and conversions included). Usage: python benchmarks/decode_overhead.py [--new 64] [--repeats 5]
 """
 
 import argparse
@@ -10,9 +11,11 @@ import time
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, generate
+from sbd.decoding import Autoregressive, Decoder, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
 from sbd.samplers import EntropyBound
 
@@ -35,7 +38,40 @@ def small_llama() -> Any:
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).eval()
     model.config.mask_token_id = 3
+    model.config.sbd_objective = "sbd"  # so that no decoder warns
     return model
+
+
+class OperationsOutside(TorchDispatchMode):
+    """Counts the operations of torch that are dispatched while no ``Engine.call`` runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.inside = 0, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, and count it."""
+        self.count += not self.inside
+        return func(*args, **(kwargs or {}))
+
+    def per_pass(self, model: Any, ids: Tensor, decoder: Decoder, new: int) -> float:
+        """Of a text of ``new`` tokens behind each of ``ids`` [batch, prompt]."""
+        plain, self.count = Engine.call, 0
+
+        def call(engine: Engine, *inputs: Any, **named: Any) -> Any:
+            self.inside = True
+            try:
+                return plain(engine, *inputs, **named)
+            finally:
+                self.inside = False
+
+        Engine.call = call  # type: ignore[method-assign]
+        try:
+            with self:
+                passes = generate(model, ids, decoder, max_new_tokens=new).model_passes
+            return self.count / passes
+        finally:
+            Engine.call = plain  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -69,6 +105,9 @@ def main() -> None:
         times: dict[str, list[float]] = {}
         shares: dict[str, list[float]] = {}
         passes: dict[str, int] = {}
+        operations = {
+            name: OperationsOutside().per_pass(model, ids, decoder, options.new) for name, decoder in decoders.items()
+        }
         for _ in range(options.repeats):
             start = time.perf_counter()
             model.generate(
@@ -90,7 +129,9 @@ def main() -> None:
                 shares.setdefault(name, []).append(1 - inside / total)
                 passes[name] = out.model_passes
         for name, values in times.items():
-            share = f"{statistics.median(shares[name]):6.1%} outside" if name in shares else ""
+            share = ""
+            if name in shares:
+                share = f"{statistics.median(shares[name]):6.1%} outside, {operations[name]:5.1f} operations a pass"
             milliseconds = 1e3 * statistics.median(values)
             print(
                 f"batch {batch}  {name:32} {milliseconds:8.1f} ms  {passes[name]:4} passes  "
