@@ -3,7 +3,7 @@
 Speed-up is tokens per second over those of the baseline (the first reference of ``pareto``) for the same model,
 benchmark and batch. The dashed line is the paper's assumption that both are equal. The roofline takes the shape of the
 model, the measured machine with the bytes per number it was measured in, and the mean length of a prompt with half of
-its answer as cached tokens. Equation 16 is of set block decoding: other decoders have no dotted line.
+its answer as cached tokens. Equation 16 is of set block decoding: other decoders have no thin line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def draw(
     cached: int = 64,
     partial: bool = False,
 ) -> Figure:
-    """One panel per benchmark, one curve per model; with a machine also its roofline, dotted."""
+    """One panel per benchmark, one curve per model; with a machine also its roofline, a thin line."""
     rows, missing = inputs.rows_of(records, experiment, pareto.arms(experiment), partial)
     if rows["tokens_per_second"].isna().to_numpy().any():
         raise UserError("a record has no tokens per second; evaluate it again")
@@ -83,7 +83,7 @@ def draw(
     handles = pareto.curve_handles(experiment, looks)
     handles.append(Line2D([], [], color="#808080", linestyle=(0, (5, 3)), linewidth=0.8, label="equal speed-ups"))
     if machine:
-        handles.append(Line2D([], [], color="#404040", linestyle=":", label=f"roofline, {machine.name}"))
+        handles.append(Line2D([], [], color="#404040", linestyle="-", linewidth=0.7, label=f"roofline, {machine.name}"))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
     text = (
         f"scale {experiment.scale}; {pareto.curves_text(experiment)}; time of generating whole batches, prefill "
@@ -122,7 +122,7 @@ def _roofline(
         if decoder.kind == "set_block" and isinstance(size, int) and speed >= 1:
             points.append((float(speed), predicted.speed_up(batch, size, cached, float(speed))))
     if points:
-        axes.plot(*np.array(points).T, color=color, linestyle=":", marker="", linewidth=1)
+        axes.plot(*np.array(points).T, color=color, linestyle="-", marker="", linewidth=0.7)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:
