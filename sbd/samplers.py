@@ -27,23 +27,26 @@ _SMALLEST = torch.finfo(torch.float32).tiny
 
 
 def _by_rows(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Apply ``function`` [rows, vocab] -> [rows] to logits [batch, k, vocab] in chunks of rows; gives [batch, k]."""
+    """Apply ``function`` [..., vocab] -> [...] to logits [batch, k, vocab] in chunks of rows; gives [batch, k]."""
+    if logits.numel() <= _CHUNK_ELEMENTS:
+        return function(logits)
     rows = logits.flatten(0, 1)
     step = max(1, _CHUNK_ELEMENTS // rows.shape[-1])
-    if rows.shape[0] <= step:
-        return function(rows).view(logits.shape[:2])
     return torch.cat([function(part) for part in rows.split(step)]).view(logits.shape[:2])
 
 
 def entropies(logits: Tensor) -> Tensor:
     """Entropy in nats of softmax(logits), [batch, k, vocab] -> float32 [batch, k]; a logit of -inf counts as 0."""
+    return -_negative_entropies(logits)
 
-    def entropy(rows: Tensor) -> Tensor:
+
+def _negative_entropies(logits: Tensor) -> Tensor:
+    def negative_entropy(rows: Tensor) -> Tensor:
         # What torch.special.entr gives, and slower on a CPU; where p is 0 so is p log(clamped p).
         p = torch.softmax(rows, dim=-1, dtype=torch.float32)
-        return -p.clamp(min=_SMALLEST).log_().mul_(p).sum(-1)
+        return p.clamp(min=_SMALLEST).log_().mul_(p).sum(-1)
 
-    return _by_rows(entropy, logits)
+    return _by_rows(negative_entropy, logits)
 
 
 def confidences(logits: Tensor) -> Tensor:
@@ -76,28 +79,29 @@ def entropy_bound_prefix(entropies: Tensor, gamma: float) -> Tensor:
     its entropy and the maximum before it, so the running value is a sum of non-negative terms: it cannot lose a small
     entropy beside a large one, and it stays finite where a single entropy is infinite.
     """
-    return _within_bound(entropies, gamma, ascending=False).sum(-1)
+    return 1 + _within_bound(entropies, gamma).sum(-1)
 
 
-def _within_bound(entropies: Tensor, gamma: float, ascending: bool) -> Tensor:
-    """The same as bool [..., n]: whether each position, in the order of revelation, is revealed."""
-    added = entropies[..., :-1]
-    if not ascending:
-        added = torch.minimum(entropies[..., 1:], entropies.cummax(-1).values[..., :-1])
-    within = torch.ones_like(entropies, dtype=torch.bool)
-    torch.le(added.cumsum(-1, dtype=torch.double), gamma, out=within[..., 1:])
-    return within
+def _within_bound(entropies: Tensor, gamma: float) -> Tensor:
+    """Whether each position behind the first, in the order of revelation, is revealed: bool [..., n - 1]."""
+    added = torch.minimum(entropies[..., 1:], entropies.cummax(-1).values[..., :-1])
+    return added.cumsum(-1, dtype=torch.double) <= gamma
+
+
+def _ascending_within_bound(negative: Tensor, gamma: float) -> Tensor:
+    """The same for ascending entropies whose sign is reversed: each adds the one before it."""
+    return negative[..., :-1].cumsum(-1, dtype=torch.double) >= -gamma
 
 
 def _first_in_order(order: Tensor, count: Tensor, masked: Tensor) -> Tensor:
     """Reveal the first ``count`` [batch] positions of ``order`` [batch, k], at least one, and only masked ones."""
-    ranks = torch.arange(order.shape[-1], device=order.device)
-    return _chosen(order, ranks < count.clamp(min=1)[:, None], masked)
+    ranks = torch.arange(1, order.shape[-1], device=order.device)
+    return _chosen(order, ranks < count[:, None], masked)
 
 
-def _chosen(order: Tensor, chosen: Tensor, masked: Tensor) -> Tensor:
-    """Reveal the masked positions whose place in ``order`` [batch, k] is ``chosen`` [batch, k]."""
-    return torch.empty_like(masked).scatter_(1, order, chosen).logical_and_(masked)
+def _chosen(order: Tensor, following: Tensor, masked: Tensor) -> Tensor:
+    """Reveal the first position of ``order`` [batch, k] and those ``following`` [batch, k - 1], if they are masked."""
+    return torch.ones_like(masked).scatter_(1, order[:, 1:], following).logical_and_(masked)
 
 
 def _ascending(key: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,14 +139,14 @@ class EntropyBound:
 
     def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
         """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
-        entropy = entropies(logits)
         if self.order == "entropy":
-            values, order = _ascending(entropy, masked)
-        else:
-            proxy = confidences(logits) if self.order == "confidence" else margins(logits)
-            order = _ascending(-proxy, masked)[1]
-            values = torch.where(masked, entropy, math.inf).gather(-1, order)
-        return _chosen(order, _within_bound(values, self.gamma, self.order == "entropy"), masked)
+            negative = torch.where(masked, _negative_entropies(logits), -math.inf)
+            values, order = negative.sort(dim=-1, stable=True, descending=True)
+            return _chosen(order, _ascending_within_bound(values, self.gamma), masked)
+        entropy = torch.where(masked, entropies(logits), math.inf)
+        proxy = confidences(logits) if self.order == "confidence" else margins(logits)
+        order = _ascending(-proxy, masked)[1]
+        return _chosen(order, _within_bound(entropy.gather(-1, order), self.gamma), masked)
 
 
 @dataclass(frozen=True)

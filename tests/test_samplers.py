@@ -12,7 +12,7 @@ from sbd.samplers import (
     EntropyBound,
     Factor,
     TopK,
-    _within_bound,
+    _ascending_within_bound,
     confidences,
     entropies,
     entropy_bound_prefix,
@@ -66,7 +66,7 @@ def entropy(row):
 
 def prefixes(ascending, gamma):
     """Both ways to the number: in any order, and in the one that the sampler knows to be ascending."""
-    return entropy_bound_prefix(ascending, gamma), _within_bound(ascending, gamma, ascending=True).sum(-1)
+    return entropy_bound_prefix(ascending, gamma), 1 + _ascending_within_bound(-ascending, gamma).sum(-1)
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
