@@ -7,7 +7,7 @@
 # make gsm8k    the same workflow on GSM8K; DATA=FOLDER holds gsm8k_train.jsonl and gsm8k_test.jsonl
 # make reference  copy the results of `make` (SCALES="tiny gsm8k") to results/reference and show them in README.md
 # make lock     choose the newest versions that pyproject.toml allows and write requirements.lock
-# make clean    delete the results of tiny, tiny-long, paper-tiny and smoke
+# make clean    delete the results of tiny, tiny-long, paper-tiny and smoke, and the figures drawn again
 # PYTHON=python3.12 chooses the Python that .venv is made with, CORES=4 how many cores the workflow uses.
 
 PYTHON ?= python3

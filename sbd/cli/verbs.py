@@ -260,7 +260,7 @@ def speed(experiment: Experiment, options: argparse.Namespace) -> None:
     if isinstance(settings, RunSpeedConfig):
         checkpoint: str | Path = trained_checkpoint(experiment, options.model, settings.run)
         shown = {"model": options.model, "run": settings.run}
-        output = options.output or experiment.folder / "speed" / options.model / f"{settings.run}.csv"
+        output = options.output or experiment.work_folder / "speed" / options.model / f"{settings.run}.csv"
     else:
         checkpoint, output = str(options.checkpoint), options.output
         shown = {"model": checkpoint, "run": "checkpoint"}
