@@ -55,7 +55,12 @@ class OperationsOutside(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def per_pass(self, model: Any, ids: Tensor, decoder: Decoder, new: int) -> float:
-        """Of a text of ``new`` tokens behind each of ``ids`` [batch, prompt]."""
+        """Of ``new`` more tokens, so that what is done once for a text is not in it; ids: [batch, prompt]."""
+        (few, passes), (many, more) = (self._of(model, ids, decoder, length) for length in (new, 2 * new))
+        return (many - few) / (more - passes)
+
+    def _of(self, model: Any, ids: Tensor, decoder: Decoder, new: int) -> tuple[int, int]:
+        """Operations and passes of a text of ``new`` tokens."""
         plain, self.count = Engine.call, 0
 
         def call(engine: Engine, *inputs: Any, **named: Any) -> Any:
@@ -69,7 +74,7 @@ class OperationsOutside(TorchDispatchMode):
         try:
             with self:
                 passes = generate(model, ids, decoder, max_new_tokens=new).model_passes
-            return self.count / passes
+            return self.count, passes
         finally:
             Engine.call = plain  # type: ignore[method-assign]
 

@@ -41,8 +41,8 @@ def build(experiment: Experiment, losses: pd.DataFrame) -> tables.Layout:
     header = ["model", "training loss", "parameters", "steps", "next-token loss", "masked-token loss"]
     caption = (
         f"Scale {experiment.scale}. Losses on held-out text in nats per token; n counts the predicted tokens. A run "
-        "that predicts prompts too (the base) is averaged over them as well; masked tokens are drawn as in the training of "
-        "each run, so where n differs they are others."
+        "that predicts prompts too (the base) is averaged over them as well; masked tokens are drawn as in the "
+        "training of each run, so where n differs they are others."
     )
     groups = [int(count) for count in losses.groupby("model", sort=False).size()]
     return tables.Layout(header, lines, caption, left=2, groups=groups)

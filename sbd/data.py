@@ -111,6 +111,8 @@ def encode_documents(
     tokenizer: PreTrainedTokenizerBase, texts: Sequence[tuple[str, str]], first_sample: int
 ) -> list[Document]:
     """The same of several (prompt, solution), as samples from ``first_sample`` on; a tokenizer is fast in batches."""
+    if not texts:
+        return []
     heads = _encode_prompts(tokenizer, [prompt for prompt, _ in texts])
     bodies = _encode(tokenizer, [solution for _, solution in texts])
     mask = tokenizer.mask_token_id

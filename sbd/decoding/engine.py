@@ -126,7 +126,7 @@ class Engine:
         """How many further columns a pass gets for ``count`` that are needed: all ``full`` where shapes are fixed."""
         return full if self.fixed is not None and count else count
 
-    def packs(self, few: int, shape: torch.Size | tuple[int, int]) -> bool:
+    def packs(self, few: int, shape: tuple[int, ...]) -> bool:
         """Whether a pass of ``shape`` [batch, query] of which ``few`` queries are needed leaves out the others."""
         share = _PACK_BELOW if shape[1] > 1 else _PACK_SINGLE_BELOW
         able = self.run is not None and self.fixed is None and self.device.type == "cpu"

@@ -92,9 +92,10 @@ class Sampling:
             raise UserError(f"seed must be an integer, not {self.seed!r}")
 
     def choose(self, logits: Tensor, samples: Tensor, positions: Tensor) -> Tensor:
-        """Tokens [batch, n] from logits [batch, n, vocab]; ``positions`` [batch, n] count new tokens from 0."""
-        if self.greedy:
-            return logits.argmax(-1)
+        """Tokens [batch, n] drawn from logits [batch, n, vocab]; ``positions`` [batch, n] count new tokens from 0.
+
+        The temperature is above 0; without one the most likely token needs no draw.
+        """
         rows, key = logits.flatten(0, 1), keys(self.seed, samples, positions).flatten()
         step = max(1, _CHUNK_ELEMENTS // rows.shape[-1])
         tokens = [

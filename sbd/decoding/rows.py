@@ -50,8 +50,9 @@ class Generation:
 class Rows:
     """Tokens of prompt and solution by position, and how far each row has come: in numpy, on the host.
 
-    The device runs the model, the sampler and the choice of tokens; what was chosen is read once a pass. Around a small
-    model a pass costs what the operations around it count, and one of numpy costs a fraction of one of torch.
+    The device runs the model, the sampler and the choice of tokens, and what was chosen is read when all of it is on its
+    way (self-speculative decoding reads its verdict before). Around a small model a pass costs what the operations
+    around it count, and one of numpy costs a fraction of one of torch.
 
     What is one number per row is a column, [batch, 1], so that it meets [batch, n] as it is. ``start``: the first new
     position; ``end``: where the row would end now, behind the first end token revealed so far, whatever is masked
@@ -172,9 +173,9 @@ class Rows:
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     """A tensor of ``values``; on a CPU it is the same memory.
 
-    Nothing waits for a GPU: from memory that is not pinned, ``values`` are copied aside before this returns.
+    A GPU need not be waited for: from memory that is not pinned, ``values`` are copied aside before this returns.
     """
-    return torch.from_numpy(values).to(device, non_blocking=True)
+    return torch.from_numpy(values).to(device, non_blocking=device.type == "cuda")
 
 
 def to_host(values: Tensor) -> np.ndarray:

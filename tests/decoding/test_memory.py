@@ -32,9 +32,9 @@ def test_a_longer_text_needs_no_more_than_its_slots(decoder) -> None:
     """Twice the passes in a cache of the same length: only the view, and with it masks and scores, is longer."""
     (short, passes), (long, more) = (peak(decoder, max_new_tokens=most) for most in (24, 48))
     assert more > 1.5 * passes
-    # Per slot and row: keys and values of two layers (2 x 2 x 2 heads x 8 x 4 bytes), the columns of `Rows`, and a mask
-    # and scores of 24 queries with some copies. A pass that left a tensor behind would add much more in 24 passes.
-    per_slot = 2 * 2 * 16 * 4 + 40 + 24 * (4 * 4 + 2) * 4
+    # Per slot and row: keys and values of two layers (2 x 2 x 2 heads x 8 x 4 bytes), and a mask and scores of 24
+    # queries with some copies. A pass that left a tensor behind would add much more in 24 passes.
+    per_slot = 2 * 2 * 16 * 4 + 24 * (4 * 4 + 2) * 4
     assert long - short <= 24 * 4 * per_slot
 
 

@@ -94,11 +94,11 @@ def test_wall_clock_is_tokens_per_second_over_the_baseline() -> None:
     curve = np.asarray(figure.axes[0].lines[0].get_xydata())
     assert curve[:, 1] == pytest.approx(0.8 * curve[:, 0])
     assert len(curve) == 8
-    dotted = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
-    assert len(dotted) == 2
+    thin = [line for line in figure.axes[0].lines if line.get_linewidth() == 0.7]
+    assert len(thin) == 2
     config = experiment.models["llama-tiny"].shape
     model = roofline.Roofline(roofline.Shape.of("x", config, 512), machine, roofline.Precision(4, 4, 4))
-    x, y = np.asarray(dotted[0].get_xydata())[3]
+    x, y = np.asarray(thin[0].get_xydata())[3]
     assert y == pytest.approx(model.speed_up(125, 16, 64, x))
     assert "while other evaluations ran beside" in figure.get_supxlabel().replace("\n", " ")
     with pytest.raises(UserError, match="llama-tiny/sbd/gamma_0/tiny_gsm"):
@@ -171,8 +171,8 @@ def test_equation_16_is_not_drawn_for_other_decoders(tmp_path: Path) -> None:
     machine = roofline.Hardware("this machine (cpu)", 1e10, 1e10, 4e9, number_bytes=4)
     with style.house_style():
         figure = wall_clock.draw(experiment, records(experiment), machine)
-    dotted = [line for line in figure.axes[0].lines if line.get_linestyle() == ":"]
-    assert len(dotted) == 2  # one for each model
+    thin = [line for line in figure.axes[0].lines if line.get_linewidth() == 0.7]
+    assert len(thin) == 2  # one for each model
 
 
 def test_seeds_stand_side_by_side_with_their_mean(tmp_path: Path) -> None:
