@@ -50,7 +50,7 @@ class Generation:
 class Rows:
     """Tokens of prompt and solution by position, and how far each row has come: in numpy, on the host.
 
-    The device runs the model, the sampler and the choice of tokens, and what was chosen is read when all of it is on its
+    The device runs the model, the sampler and the choice of tokens; what was chosen is read when all of it is on its
     way (self-speculative decoding reads its verdict before). Around a small model a pass costs what the operations
     around it count, and one of numpy costs a fraction of one of torch.
 
