@@ -1,4 +1,5 @@
 # make          the replication on this machine: models, table, figure and report of experiments/tiny.yaml
+# make environment  make .venv and nothing else (each of the others does so first)
 # make test     all tests, with lint, format and types
 # make paper-tiny  the whole paper at the tiny scale: all ablations, tables and figures; goes on from the results of `make`
 # make tiny-long  the main comparison with four times the fine-tuning; goes on from the results of `make`
@@ -37,8 +38,10 @@ define replicate
 	@echo "Report: results/$(1)/report.html (one file, opens in a browser without a network)"
 endef
 
-.PHONY: tiny paper-tiny tiny-long figures smoke gsm8k test lint lock reference clean
+.PHONY: environment tiny paper-tiny tiny-long figures smoke gsm8k test lint lock reference clean
 .DEFAULT_GOAL := tiny
+
+environment: $(ENVIRONMENT)
 
 tiny: $(ENVIRONMENT)
 	$(call replicate,tiny)
