@@ -27,7 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from sbd.batching import Document, Noise, make_batch
 from sbd.objectives import Objective
 
-SLICE = 8192
+SLICE = 2048
 """Rows of a weight that are float32 at a time."""
 CHUNK = 256
 """Rows of logits at a time: on 128,256 entries, an eighth of a GiB."""
@@ -40,7 +40,10 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight = w  # what is saved for a recomputed pass is detached, and has no gradient to add to
-        return torch.cat([x.float() @ part.float().T for part in w.split(SLICE)], dim=-1)
+        rows, out = x.float(), torch.empty(*x.shape[:-1], len(w))
+        for first in range(0, len(w), SLICE):
+            out[..., first : first + SLICE] = rows @ w[first : first + SLICE].float().T
+        return out
 
     @staticmethod
     @once_differentiable
@@ -51,7 +54,7 @@ class _Product(torch.autograd.Function):
         grad_x = torch.zeros_like(rows)
         for first in range(0, len(w), SLICE):
             part = grad[:, first : first + SLICE]
-            grad_x += part @ w[first : first + SLICE].float()
+            grad_x.addmm_(part, w[first : first + SLICE].float())
             w.grad[first : first + SLICE] += part.T @ rows
         return grad_x.view_as(x).to(x.dtype), None
 
