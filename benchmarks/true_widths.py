@@ -1,10 +1,10 @@
 """One decoder layer with the true widths and vocabulary of Llama-3.1-8B: a training step on a CPU, and its peak memory.
 
 2 x 2,048 tokens, that is one row of 2,048 clean tokens with a noisy copy of each, through the objective that trains the
-8B models: gathered rows, chunked logits, the layer computed again for its gradients. Weights, gradients and both
-moments of AdamW are bf16; products are made in float32, a slice of the weight at a time, since most CPUs have no bf16
-product. The moments exist before the step that is measured. Gradients of a weight that several products share are
-added into its one gradient, never held twice.
+8B models: gathered rows, chunked logits, the layer computed again for its gradients. Weights, gradients, both moments
+of AdamW and what the layer hands on are bf16; products and attention are made in float32, a slice of the weight at a
+time, since most CPUs have no bf16 product. The moments exist before the step that is measured. Gradients of a weight
+that several products share are added into its one gradient, never held twice.
 
     python benchmarks/true_widths.py [--tokens 2048] [--limit-gb 12]
 """
@@ -34,29 +34,29 @@ CHUNK = 256
 
 
 class _Product(torch.autograd.Function):
-    """``x @ w.T`` in float32 for a bf16 weight; its bf16 gradient is added to ``w.grad``, which must be there."""
+    """``x @ w.T`` in float32 for a bf16 weight, given as ``dtype``; ``w.grad`` must be there, for the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w: Tensor, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight = w  # what is saved for a recomputed pass is detached, and has no gradient to add to
-        rows, out = x.float(), torch.empty(*x.shape[:-1], len(w))
+        rows, out = x.float(), torch.empty(*x.shape[:-1], len(w), dtype=dtype)
         for first in range(0, len(w), SLICE):
             out[..., first : first + SLICE] = rows @ w[first : first + SLICE].float().T
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         [x], w = ctx.saved_tensors, ctx.weight
         rows, [grad] = x.float().flatten(0, -2), grads
         grad = grad.flatten(0, -2)
         grad_x = torch.zeros_like(rows)
         for first in range(0, len(w), SLICE):
-            part = grad[:, first : first + SLICE]
+            part = grad[:, first : first + SLICE].float()
             grad_x.addmm_(part, w[first : first + SLICE].float())
             w.grad[first : first + SLICE] += part.T @ rows
-        return grad_x.view_as(x).to(x.dtype), None
+        return grad_x.view_as(x).to(x.dtype), None, None
 
 
 def main() -> None:
@@ -85,10 +85,11 @@ def main() -> None:
         for part in parameter.data.split(SLICE):
             part.fill_(1.0) if "norm" in name else part.copy_(torch.randn(part.shape) * 0.02)
     model.model.rotary_emb = type(model.model.rotary_emb)(config)
-    for module in model.modules():
+    for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.grad = torch.zeros_like(module.weight)
-            module.forward = lambda x, w=module.weight: _Product.apply(x, w)  # type: ignore[method-assign]
+            dtype = torch.float32 if name.endswith(("q_proj", "k_proj", "v_proj", "lm_head")) else torch.bfloat16
+            module.forward = lambda x, w=module.weight, d=dtype: _Product.apply(x, w, d)  # type: ignore[method-assign]
     model.activation_checkpointing_enable({"use_reentrant": False})
     objective = Objective(model, chunk_size=CHUNK).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
