@@ -29,6 +29,9 @@ from sbd.experiment_files import load_experiment
 from sbd.roofline import Hardware, Roofline
 from sbd.selection import Arm
 
+THIN = {"linestyle": "-", "linewidth": 0.7, "marker": ""}
+"""How a roofline looks beside the curves of what was measured."""
+
 
 def draw(
     experiment: Experiment,
@@ -83,7 +86,7 @@ def draw(
     handles = pareto.curve_handles(experiment, looks)
     handles.append(Line2D([], [], color="#808080", linestyle=(0, (5, 3)), linewidth=0.8, label="equal speed-ups"))
     if machine:
-        handles.append(Line2D([], [], color="#404040", linestyle="-", linewidth=0.7, label=f"roofline, {machine.name}"))
+        handles.append(Line2D([], [], color="#404040", **THIN, label=f"roofline, {machine.name}"))
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(handles)))
     text = (
         f"scale {experiment.scale}; {pareto.curves_text(experiment)}; time of generating whole batches, prefill "
@@ -122,7 +125,7 @@ def _roofline(
         if decoder.kind == "set_block" and isinstance(size, int) and speed >= 1:
             points.append((float(speed), predicted.speed_up(batch, size, cached, float(speed))))
     if points:
-        axes.plot(*np.array(points).T, color=color, linestyle="-", marker="", linewidth=0.7)
+        axes.plot(*np.array(points).T, color=color, **THIN)
 
 
 def main(arguments: Sequence[str] | None = None) -> list[Path]:

@@ -352,13 +352,13 @@ def _share_outside(run: Callable[[], object], device: torch.device, clock: Clock
     of fixed shapes, mask and placement are part of what is compiled or captured, and count as the model's. On a GPU the
     host waits for every part of a pass here, so that each gets its own time; such a run is not timed otherwise.
     """
-    with _model_clock(device, clock) as inside:
+    with model_clock(device, clock) as inside:
         total = _seconds(run, device, clock)
     return max(0.0, 1 - inside[0] / total)
 
 
 @contextmanager
-def _model_clock(device: torch.device, clock: Clock) -> Iterator[list[float]]:
+def model_clock(device: torch.device, clock: Clock) -> Iterator[list[float]]:
     """Sum up the seconds spent in ``Engine.call`` while the context is open."""
     inside, plain = [0.0], Engine.call
 
