@@ -26,6 +26,18 @@ def overlaid(folder: Path, **keys: Any) -> Path:
     return path
 
 
+def asking_for(folder: Path, evaluations: list[dict[str, Any]], **keys: Any) -> Path:
+    """The tiny experiment with other evaluations: at least those of the SBD run with `gamma_0`, which is drawn."""
+    others = dict.fromkeys(load_experiment(EXPERIMENTS / "tiny.yaml").pareto.curves)
+    shown = {
+        "table1": {"rows": [{"run": "sbd", "decoder": "gamma_0"}]},
+        "pareto": {"curves": {**others, "SBD": [{"run": "sbd", "decoder": "gamma_0"}]}, "references": []},
+        "figures": None,
+        "traces": None,
+    }
+    return overlaid(folder, evaluations=evaluations, **shown, **keys)
+
+
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
     experiment = load_experiment(path)
@@ -197,14 +209,7 @@ def test_a_missing_file_names_its_neighbours() -> None:
 
 def test_jobs_are_every_model_with_every_arm_on_every_benchmark_once(tmp_path: Path) -> None:
     twice = [{"runs": ["ntp", "sbd"], "decoders": ["ntp"]}, {"runs": ["sbd"], "decoders": ["ntp", "gamma_0"]}]
-    others = dict.fromkeys(load_experiment(EXPERIMENTS / "tiny.yaml").pareto.curves)
-    keys = {
-        "evaluations": twice,
-        "table1": {"rows": [{"run": "ntp", "decoder": "ntp"}]},
-        "pareto": {"curves": {**others, "SBD": [{"run": "sbd", "decoder": "gamma_0"}]}},
-        "figures": None,
-    }
-    experiment = load_experiment(overlaid(tmp_path, **keys))
+    experiment = load_experiment(asking_for(tmp_path, twice))
     arms = [("ntp", "ntp"), ("sbd", "ntp"), ("sbd", "gamma_0")]
     expected = {
         (model, *arm, benchmark)
@@ -215,6 +220,37 @@ def test_jobs_are_every_model_with_every_arm_on_every_benchmark_once(tmp_path: P
     jobs = experiment.jobs()
     assert set(jobs) == expected
     assert len(jobs) == len(expected)
+
+
+def test_groups_make_every_evaluation_once_and_an_entry_behind_others_changes_none_of_them(tmp_path: Path) -> None:
+    experiment = load_experiment(EXPERIMENTS / "paper-tiny.yaml")
+    groups = experiment.groups()
+    jobs = [job for group in groups for job in group.jobs()]
+    assert sorted(jobs) == sorted(experiment.jobs())
+    asked = [(set(entry.runs), set(entry.decoders)) for entry in experiment.evaluations]
+    for group in groups:
+        assert any(group.run in runs and set(group.decoders) <= decoders for runs, decoders in asked), group
+    shared = load_experiment(EXPERIMENTS / "tiny.yaml").groups()
+    assert groups[: len(shared)] == shared
+    alone = load_experiment(overlaid(tmp_path, evaluate_together=False))
+    assert alone.groups() == []
+    assert alone.jobs() == load_experiment(EXPERIMENTS / "tiny.yaml").jobs()
+
+
+def test_a_group_is_every_decoder_on_every_benchmark_of_what_is_still_to_do(tmp_path: Path) -> None:
+    evaluations = [
+        {"runs": ["sbd"], "decoders": ["gamma_0"], "benchmarks": ["tiny_code"], "models": ["qwen3-tiny"]},
+        {"runs": ["sbd"], "decoders": ["ntp", "gamma_0", "ntp"], "models": ["qwen3-tiny"]},
+        {"runs": ["sbd"], "decoders": ["ntp"], "models": ["qwen3-tiny"]},
+    ]
+    benchmarks = {"apart": {"task": "a.yaml", "source": "tiny_code", "max_new_tokens": 8, "scored": "apart"}}
+    experiment = load_experiment(asking_for(tmp_path, evaluations, benchmarks=benchmarks, models={"llama-tiny": None}))
+    found = [tuple(group)[2:] for group in experiment.groups()]
+    assert found == [
+        (("gamma_0",), ("tiny_code",)),
+        (("ntp", "gamma_0"), ("tiny_gsm",)),
+        (("ntp",), ("tiny_code",)),
+    ]
 
 
 def test_null_leaves_a_key_of_the_extended_file_out(tmp_path: Path) -> None:

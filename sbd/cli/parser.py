@@ -52,7 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
             "--data", default="data", metavar="FOLDER", help="where files of local sources lie (default: %(default)s)"
         )
     train = verb("train", verbs.train, "train a run of a model, or go on where it was stopped")
-    evaluate = verb("evaluate", verbs.evaluate, "generate and score a benchmark with a trained run and a decoder")
+    evaluate = verb(
+        "evaluate", verbs.evaluate, "generate and score benchmarks with a trained run, with every decoder named"
+    )
     masked = verb(
         "masked-loss", verbs.masked_loss, "measure the masked-token loss by slot of the block and by mask rate"
     )
@@ -67,9 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
         default=os.environ.get("SBD_ADOPT", "").lower() in ("1", "true", "yes"),  # as `adopt` of the workflow
         help="go on from a saved state of other settings too, and past what stopped it (or SBD_ADOPT=1)",
     )
-    for added in (evaluate, score):
-        added.add_argument("--decoder", required=True, help="a decoder of the experiment")
-        added.add_argument("--benchmark", required=True, help="a benchmark of the experiment")
+    for option in ("decoder", "benchmark"):
+        score.add_argument(f"--{option}", required=True, help=f"a {option} of the experiment")
+        evaluate.add_argument(f"--{option}", required=True, nargs="+", metavar=option.upper(), help="one or several")
     verb("collect", verbs.collect, "gather the records of all evaluations, and all held-out losses, in a CSV file each")
     tune = verb("tune", verbs.tune, "pick the largest gamma that costs no more accuracy than you allow")
     tune.add_argument("--model", help="a model of the experiment")

@@ -104,7 +104,7 @@ def evaluate(experiment: Experiment, options: argparse.Namespace) -> None:
     """Generate and score; a signal stops it at once."""
 
     def stop(number: int, frame: object) -> None:
-        name = f"{options.model} {options.run} {options.decoder} {options.benchmark}"
+        name = " ".join([options.model, options.run, *options.decoder, *options.benchmark])
         raise Stopped(f"{name}: stopped by {signal.Signals(number).name}; generations of whole batches are kept")
 
     # At once, and not at the end of a batch, which may take longer than what is left. The shell around ignores it.
@@ -325,9 +325,10 @@ def lossless(experiment: Experiment, options: argparse.Namespace) -> None:
 
 
 def _known(options: argparse.Namespace, kind: str, allowed: Iterable[str]) -> None:
-    name = getattr(options, kind)
-    if name not in allowed:
-        raise UserError(f"unknown {kind} {name!r}; {options.experiment} has {', '.join(allowed)}")
+    given = getattr(options, kind)
+    for name in given if isinstance(given, list) else [given]:
+        if name not in allowed:
+            raise UserError(f"unknown {kind} {name!r}; {options.experiment} has {', '.join(allowed)}")
 
 
 def _be_quiet() -> None:

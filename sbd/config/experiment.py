@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -21,11 +22,26 @@ from sbd.config.tokenizer import TokenizerConfig
 from sbd.selection import Arm, Figures, Name, Strict
 
 
+class Group(NamedTuple):
+    """Evaluations of one run: every decoder on every benchmark."""
+
+    model: str
+    run: str
+    decoders: tuple[str, ...]
+    benchmarks: tuple[str, ...]
+
+    def jobs(self) -> list[tuple[str, str, str, str]]:
+        """As (model, run, decoder, benchmark)."""
+        return [(self.model, self.run, *pair) for pair in product(self.decoders, self.benchmarks)]
+
+
 class Experiment(Strict):
     """An experiment file. All names of models, runs, decoders, benchmarks and sources are free.
 
     shares: an experiment (the file of that name beside this one) whose data, models and records this one uses and adds
     to, so that nothing is trained twice; tables and figures stay apart.
+    evaluate_together: the workflow makes the evaluations of a run that stand in one entry of ``evaluations`` in one
+    process, for models that are decoded in the time that a process takes to start. Else each is a job of its own.
     """
 
     scale: Name
@@ -39,6 +55,7 @@ class Experiment(Strict):
     decoders: dict[Name, DecoderConfig] = Field(min_length=1)
     benchmarks: dict[Name, BenchmarkConfig] = Field(min_length=1)
     evaluations: list[EvaluationConfig]
+    evaluate_together: bool = False
     table1: Table1Config
     pareto: ParetoConfig
     figures: Figures = Figures()
@@ -54,15 +71,38 @@ class Experiment(Strict):
     def jobs(self) -> list[tuple[str, str, str, str]]:
         """The evaluations as (model, run, decoder, benchmark), each once, in the order of the file."""
         found = {
-            (model, run, decoder, benchmark): None
+            (*training, decoder, benchmark): None
             for evaluation in self.evaluations
-            for model in evaluation.models or self.models
-            for run in evaluation.runs
-            if model in self.models_of(run)
+            for training in self._evaluated_by(evaluation)
             for decoder in evaluation.decoders
             for benchmark in evaluation.benchmarks or self.benchmarks
         }
         return list(found)
+
+    def _evaluated_by(self, evaluation: EvaluationConfig) -> list[tuple[str, str]]:
+        """The trained runs of an entry of ``evaluations``, as (model, run)."""
+        models = evaluation.models or self.models
+        return [(model, run) for model in models for run in evaluation.runs if model in self.models_of(run)]
+
+    def groups(self) -> list[Group]:
+        """The evaluations that share a process: none unless ``evaluate_together``, and none that is scored apart.
+
+        An entry of the file makes one group for each run, of what no entry before it asks for: what an entry is added
+        behind stays as it is. Where that is not every decoder on every benchmark, it makes several.
+        """
+        found: list[Group] = []
+        seen: set[tuple[str, str, str, str]] = set()
+        for evaluation in self.evaluations if self.evaluate_together else []:
+            names = evaluation.benchmarks or list(self.benchmarks)
+            for model, run in self._evaluated_by(evaluation):
+                benchmarks_of: dict[tuple[str, ...], list[str]] = {}
+                for benchmark in dict.fromkeys(name for name in names if self.benchmarks[name].scored == "at_once"):
+                    asked = dict.fromkeys(evaluation.decoders)
+                    decoders = tuple(name for name in asked if (model, run, name, benchmark) not in seen)
+                    seen.update((model, run, name, benchmark) for name in decoders)
+                    benchmarks_of.setdefault(decoders, []).append(benchmark)
+                found += [Group(model, run, decoders, tuple(of)) for decoders, of in benchmarks_of.items() if decoders]
+        return found
 
     def models_of(self, run: str) -> list[str]:
         """The models that a run is trained for."""

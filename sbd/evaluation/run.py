@@ -46,7 +46,8 @@ class Settings:
 
     prompt and thinking: see ``sbd.config.BenchmarkConfig``. generation: more generation_kwargs over those of the task
     (temperature, top_p, until, ...). resume: a hash of the code; with it, finished batches are kept in a file of the
-    output, and the same evaluation goes on from them.
+    output, and the same evaluation goes on from them. keep: that file stays when all is done, so that the same
+    evaluation once more generates nothing.
     """
 
     max_new_tokens: int | None = None
@@ -59,6 +60,7 @@ class Settings:
     device: str = "auto"
     config_hash: str = ""
     resume: str | None = None
+    keep: bool = False
 
 
 class Replay(LM):
@@ -106,7 +108,7 @@ def evaluate(
         _write_lines(lines, output)
         lines = _scored(load_task(task, data, given.thinking), lines, given.limit)
     record = _write_record(made, lines, output)
-    (output / PARTIAL_NAME).unlink(missing_ok=True)
+    _forget(output, given)
     return record
 
 
@@ -122,13 +124,20 @@ def generate(
     """As ``evaluate``, but without a score: writes ``generations.jsonl`` and then ``generated.json``, for ``score``."""
     output = Path(output)
     (output / GENERATED_NAME).unlink(missing_ok=True)
-    lines, made = _answer(checkpoint, task, data, decoder, key, Settings(**settings), output)
+    given = Settings(**settings)
+    lines, made = _answer(checkpoint, task, data, decoder, key, given, output)
     if lines[0]["correct"] is not None:
         raise UserError(f"{task} is a likelihood task, which leaves no texts to score apart; set scored: at_once")
     _write_lines(lines, output)
     write_json(output / GENERATED_NAME, made)
-    (output / PARTIAL_NAME).unlink(missing_ok=True)
+    _forget(output, given)
     return made
+
+
+def _forget(output: Path, given: Settings) -> None:
+    """Delete the finished batches of an evaluation that is done."""
+    if not given.keep:
+        (output / PARTIAL_NAME).unlink(missing_ok=True)
 
 
 def score(

@@ -1,8 +1,11 @@
-"""``evaluate`` and ``score``: one benchmark with one trained run and one decoder; a record and its generations."""
+"""``evaluate`` and ``score``: decoders of one trained run on benchmarks; a record and its generations for each pair."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
 
 from sbd import evaluation
 from sbd.config import Experiment, fingerprint
@@ -12,15 +15,21 @@ from sbd.records import Key, Record
 from sbd.steps.checkpoints import trained_checkpoint
 
 
-def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchmark: str) -> None:
-    """Write ``generations.jsonl`` and then ``record.json``, or ``generated.json`` where the score is made apart.
+def run(experiment: Experiment, model: str, run_name: str, decoders: Sequence[str], benchmarks: Sequence[str]) -> None:
+    """Every decoder on every benchmark: ``generations.jsonl`` and then ``record.json`` of each, in this order.
 
-    A rerun goes on from the batches that an earlier one finished.
+    Where the score is made apart it is ``generated.json`` in place of the record. A rerun goes on from the batches that
+    an earlier one finished.
     """
     checkpoint = trained_checkpoint(experiment, model, run_name)
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    for decoder, benchmark in product(decoders, benchmarks):
+        _evaluate(experiment, checkpoint, (model, run_name, decoder, benchmark))
+
+
+def _evaluate(experiment: Experiment, checkpoint: Path, job: tuple[str, str, str, str]) -> None:
+    model, run_name, decoder, benchmark = job
     config = experiment.benchmarks[benchmark]
-    job = (model, run_name, decoder, benchmark)
     apart = config.scored == "apart"
     answer = evaluation.generate if apart else evaluation.evaluate
     made = answer(
@@ -44,6 +53,8 @@ def run(experiment: Experiment, model: str, run_name: str, decoder: str, benchma
         thinking=config.thinking,
         config_hash=fingerprint(experiment),
         resume=code_fingerprint("sbd.evaluation.run"),
+        # The workflow deletes the records of a whole group when one of them is to be made again.
+        keep=experiment.evaluate_together,
     )
     print(_line(*job, made) if isinstance(made, Record) else f"{' '.join(job)}: generated, to be scored apart")
 

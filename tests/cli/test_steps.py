@@ -17,10 +17,14 @@ import pytest
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import sbd as sbd_package
 from sbd.cli import main
+from sbd.evaluation import make_decoder
 from sbd.experiment_files import load_experiment
 from sbd.steps import evaluate
 from tests.cli.helpers import EVALUATE, EXPERIMENT, ROOT, RUN, TRAIN, sbd, write
+
+SLOWER = {"kind": "set_block", "block_size": 4, "sampler": {"gamma": 0.01}}
 
 
 def test_the_steps_leave_what_the_next_one_reads(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +41,41 @@ def test_the_steps_leave_what_the_next_one_reads(here: Path, capfd: pytest.Captu
     assert [row.split(",")[:4] for row in rows[1:]] == [["llama", "sbd", d, "words"] for d in ("ntp", "eb")]
     model = AutoModelForCausalLM.from_pretrained(experiment.run_folder("llama", "sbd") / "checkpoint")
     assert model.config.sbd_objective == "sbd"
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_several_decoders_in_one_process_of_which_the_workflow_may_make_one_again(
+    here: Path, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    write(evaluate_together=together)
+    generated: list[object] = []
+    generate = sbd_package.generate
+
+    def counted(*given: Any, **settings: Any) -> Any:
+        generated.append(settings["decoder"])
+        return generate(*given, **settings)
+
+    monkeypatch.setitem(vars(sbd_package), "generate", counted)
+    arguments = ("evaluate", "--model", "llama", "--run", "sbd", "--decoder", "ntp", "eb", "--benchmark", "words")
+    experiment = load_experiment("mini.yaml")
+    folders = [experiment.record_folder("llama", "sbd", decoder, "words") for decoder in ("ntp", "eb")]
+    assert sbd(*arguments) == 0
+    assert [make_decoder(experiment.decoders[name]) for name in ("ntp", "eb")] == generated
+    before = [(folder / "generations.jsonl").read_text() for folder in folders]
+    for folder in folders:
+        for name in ("generations.jsonl", "record.json"):
+            (folder / name).unlink()
+    generated.clear()
+    assert sbd(*arguments) == 0
+    assert len(generated) == (0 if together else 2)
+    free = re.compile(r'"(seconds|tokens_per_second)": [^,}]+')
+    after = [(folder / "generations.jsonl").read_text() for folder in folders]
+    assert [free.sub("", text) for text in after] == [free.sub("", text) for text in before]
+    write(evaluate_together=together, decoders={**EXPERIMENT["decoders"], "eb": SLOWER})
+    generated.clear()
+    assert sbd(*arguments) == 0
+    assert [make_decoder(SLOWER)] == generated[-1:]
+    assert len(generated) == (1 if together else 2)
 
 
 def test_check_counts_what_would_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

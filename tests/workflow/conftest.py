@@ -50,14 +50,19 @@ def environment() -> dict[str, str]:
 
 
 def planned(folder: Path, *arguments: str, experiment: str = "smoke") -> dict[str, int]:
-    """How many jobs of each rule a dry run lists; ``train_blocks`` is the rule ``train`` for runs with noisy blocks."""
+    """How many jobs of each rule a dry run lists; ``train_blocks`` is the rule ``train`` for runs with noisy blocks.
+
+    Evaluations that share a process count as one of ``evaluate``.
+    """
     done = snakemake(folder, "--dry-run", *arguments, experiment=experiment)
     assert done.returncode == 0, done.stdout
     if "Nothing to be done" in done.stdout:
         return {}
     table = done.stdout.split("Job stats:")[-1]
-    counts = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, flags=re.M)}
+    counts = {name: int(count) for name, count in re.findall(r"^(\S+) +(\d+)$", table, flags=re.M)}
     assert counts.pop("total") == sum(counts.values())
+    if groups := [name for name in counts if name.startswith("evaluate_")]:
+        counts["evaluate"] = counts.get("evaluate", 0) + sum(counts.pop(name) for name in groups)
     if blocks := counts.pop("train_blocks", 0):
         counts["train"] = counts.get("train", 0) + blocks
     return counts

@@ -39,7 +39,7 @@ def test_a_dry_run_lists_every_job(tmp_path: Path, name: str) -> None:
         "prepare": 1,
         **({"prepare_model": own} if own else {}),
         "train": len(experiment.trainings()),
-        "evaluate": len(experiment.jobs()),
+        "evaluate": len(experiment.groups() if experiment.evaluate_together else experiment.jobs()),
         **({"masked_loss": len(experiment.masked_losses())} if experiment.masked_losses() else {}),
         **({"machine": 1} if experiment.figures.tables3_4 else {}),
         "collect": 1,

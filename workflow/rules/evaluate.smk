@@ -1,3 +1,6 @@
+EVALUATION_CODE = code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child")
+
+
 rule evaluate:
     input:
         checkpoint="results/{scale}/models/{model}/{run}/checkpoint/training.json",
@@ -9,7 +12,7 @@ rule evaluate:
     log:
         "results/{scale}/logs/evaluate/{model}/{run}/{decoder}/{benchmark}.log",
     wildcard_constraints:
-        benchmark=one_of(benchmarks_scored("at_once")),
+        benchmark=one_of(() if EXPERIMENT.evaluate_together else benchmarks_scored("at_once")),
     conda:
         "../../environment.yml"
     threads: 1
@@ -20,13 +23,59 @@ rule evaluate:
             EXPERIMENT.decoder(wildcards.decoder, wildcards.benchmark),
             EXPERIMENT.benchmarks[wildcards.benchmark],
         ),
-        code=code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child"),
+        code=EVALUATION_CODE,
     shell:
         # As in a training: the step itself acts on Slurm's signal.
         "trap '' TERM USR1;"
         ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
         " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
         " --benchmark {wildcards.benchmark} --threads {threads} 2>&1 | tee {log}"
+
+
+# One process for evaluations that take about as long as a process does to start. The file of finished batches is no output,
+# so what is made again with the rest of its group is not generated again.
+for number, group in enumerate(EXPERIMENT.groups()):
+
+    rule:
+        name:
+            f"evaluate_{group.model}_{group.run}_{number}"
+        input:
+            checkpoint=checkpoint_file(group.model, group.run),
+            problems=[
+                str(EXPERIMENT.source_file(EXPERIMENT.benchmarks[name].source, "test")) for name in group.benchmarks
+            ],
+            task=[EXPERIMENT.benchmarks[name].task for name in group.benchmarks],
+        output:
+            [
+                str(EXPERIMENT.record_folder(*job) / name)
+                for job in group.jobs()
+                for name in ("generations.jsonl", "record.json")
+            ],
+        log:
+            f"{EXPERIMENT.work_folder}/logs/evaluate/{group.model}/{group.run}/{number}.log",
+        # The longest first, but no evaluation before a training.
+        priority: min(9, len(group.jobs()))
+        conda:
+            "../../environment.yml"
+        threads: 1
+        resources:
+            gpu=min(1, EXPERIMENT.runs[group.run].gpus),
+        params:
+            asked=shlex.join(
+                [
+                    *("--model", group.model, "--run", group.run),
+                    *("--decoder", *group.decoders, "--benchmark", *group.benchmarks),
+                ]
+            ),
+            settings=fingerprint(
+                *(settings_of(EXPERIMENT.decoder(*job[2:])) for job in group.jobs()),
+                *(settings_of(EXPERIMENT.benchmarks[name]) for name in group.benchmarks),
+            ),
+            code=EVALUATION_CODE,
+        shell:
+            "trap '' TERM USR1;"
+            ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
+            " {params.asked} --threads {threads} 2>&1 | tee {log}"
 
 
 rule masked_loss:
