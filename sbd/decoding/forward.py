@@ -19,6 +19,8 @@ from transformers import LlamaForCausalLM, PreTrainedModel, Qwen3ForCausalLM
 from sbd.cache import SlotCache, SlotLayer
 from sbd.decoding import flash
 
+_COST_OF_A_ROW = 200_000
+"""Multiplications of queries by keys that take a CPU as long as attending for one row by itself costs beside them."""
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 
 
@@ -82,20 +84,31 @@ class DirectForward:
     def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, needed: Tensor) -> Tensor:
         """The same for the queries where ``needed`` [batch, query] is True only; the others get hidden states of 0.
 
-        The needed queries of all rows stand in one line through the linear layers and each row attends on its own, so
-        that rows which are done, or narrower than the widest, cost nothing. The cache must be placed for these queries.
+        The needed queries of all rows stand in one line through the linear layers, so that rows which are done, or
+        narrower than the widest, cost nothing there. They attend with the others between them, or each row on its own,
+        whichever is less work. The cache must be placed for these queries.
         """
         index = needed.flatten().nonzero()[:, 0]
         counts = needed.sum(1).tolist()
-        masks = mask.expand(-1, 1, needed.shape[1], -1).flatten(0, 2)[index].split(counts)
+        left_out = (needed.numel() - len(index)) * mask.shape[-1] * self.heads * self.head_dim
+        if left_out < _COST_OF_A_ROW * sum(map(bool, counts)):
 
-        def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            rows = [
-                _attend(part[None], keys[row, None], values[row, None], masks[row][None, None], causal=False)[0]
-                for row, part in enumerate(queries[0].split(counts))
-                if counts[row]
-            ]
-            return torch.cat(rows)[None]
+            def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+                spread = queries.new_zeros(needed.numel(), self.heads, self.head_dim)
+                spread.index_copy_(0, index, queries[0])
+                out = _attend(spread.view(*needed.shape, self.heads, self.head_dim), keys, values, mask, causal=False)
+                return out.flatten(0, 1)[index][None]
+
+        else:
+            masks = mask.expand(-1, 1, needed.shape[1], -1).flatten(0, 2)[index].split(counts)
+
+            def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+                rows = [
+                    _attend(part[None], keys[row, None], values[row, None], masks[row][None, None], causal=False)[0]
+                    for row, part in enumerate(queries[0].split(counts))
+                    if counts[row]
+                ]
+                return torch.cat(rows)[None]
 
         x = self._layers(tokens.flatten()[index][None], positions.flatten()[index][None], attend)
         hidden = x.new_zeros(needed.numel(), x.shape[-1]).index_copy_(0, index, x[0])
