@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as Dynamic
 
-from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, flash, generate
+from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, flash, forward, generate
 from sbd.decoding.engine import Engine
 from sbd.decoding.forward import is_supported
 from sbd.samplers import EntropyBound
@@ -49,9 +49,16 @@ def test_layers_written_out_give_the_hidden_states_of_the_model(architecture, ro
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("row_by_row", [False, True])
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_leaving_out_queries_changes_nothing_for_the_others(architecture):
+def test_leaving_out_queries_changes_nothing_for_the_others(architecture, row_by_row, monkeypatch):
     """Rows of different width, one of them done: hidden states, and keys and values, of the needed queries only."""
+    attended = []
+    attend = forward._attend
+    monkeypatch.setattr(
+        forward, "_attend", lambda q, *given, **named: attended.append(len(q)) or attend(q, *given, **named)
+    )
+    monkeypatch.setattr(forward, "_COST_OF_A_ROW", 0 if row_by_row else forward._COST_OF_A_ROW)
     model, states, needed = tiny_model(architecture), [], np.array([[1, 1, 1, 1], [1, 0, 0, 0], [0] * 4], dtype=bool)
     for given in (None, needed):
         engine = Engine(model, 3, 16, [])
@@ -63,6 +70,8 @@ def test_leaving_out_queries_changes_nothing_for_the_others(architecture):
         states.append((hidden, engine.cache.committed(1, 0, 8)[0], engine.cache.committed(1, 1, 5)[1]))
     torch.testing.assert_close(states[1][0][needed], states[0][0][needed], rtol=1e-4, atol=1e-5)
     assert (states[1][0][~needed] == 0).all()
+    layers = model.config.num_hidden_layers
+    assert attended == [3] * layers * 3 + ([1, 1] if row_by_row else [3]) * layers
     torch.testing.assert_close(states[1][1:], states[0][1:], rtol=1e-4, atol=1e-5)
 
 
@@ -110,7 +119,7 @@ def test_flash_attention_where_it_fits_gives_the_same_text(decoder, calls, monke
     monkeypatch.setattr(flash, "_library", lambda: plain)
     assert not flash.fits(model, 8)  # float32 on a CPU
     monkeypatch.setattr(flash, "fits", lambda model, head_dim: True)
-    # Rows that are done would else be left out, which goes row by row.
+    # Rows that are done would else be left out, which takes a mask.
     monkeypatch.setattr(Engine, "packs", lambda self, few, shape: False)
     out = generate(model, rows, decoder, 15, eos_token_id=[2, 5, 9])
     assert (out.tokens, out.revealed_at) == (expected.tokens, expected.revealed_at)
