@@ -61,8 +61,9 @@ smoke: $(ENVIRONMENT)
 gsm8k: $(ENVIRONMENT)
 	$(call replicate,gsm8k,data=$(DATA))
 
+# The slow tests, mostly of the workflow, and the others side by side: what both print is mixed.
 test: lint
-	python -m pytest
+	@python -m pytest -m slow & slow=$$!; python -m pytest -m "not slow"; fast=$$?; wait $$slow && exit $$fast
 
 lint: $(ENVIRONMENT)
 	ruff check .

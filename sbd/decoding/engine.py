@@ -16,7 +16,7 @@ from sbd.decoding.forward import DirectForward, is_supported
 
 _PACK_BELOW = 0.8
 _PACK_SINGLE_BELOW = 0.4
-"""Share of needed queries below which leaving out the others pays for attending row by row; less for single ones."""
+"""Share of needed queries below which leaving out the others pays; less where a row has a single one."""
 
 
 class Engine:
