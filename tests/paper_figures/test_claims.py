@@ -10,7 +10,7 @@ from synthetic import paper_file, records
 from test_decoding_speed import rows
 
 from paper_figures import claims, inputs, reported
-from paper_figures.claims import Cell, Quantity, Side, verdict
+from paper_figures.verdicts import Cell, Quantity, Side, verdict
 from sbd import columns, differences
 from sbd.config import Experiment
 from sbd.errors import UserError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paper_figures import errata, paper_index
+from paper_figures import errata, errata_checks, paper_index
 from sbd.errors import UserError
 from sbd.experiment_files import load_experiment
 from sbd.selection import Figures
@@ -59,11 +59,11 @@ def test_checks_show_the_fault(name: str, shown: str, capsys: pytest.CaptureFixt
 
 
 def test_counts_that_fit_a_percentage() -> None:
-    assert errata.fits(26.6, 30)  # cut
-    assert errata.fits(26.7, 30)  # rounded
-    assert not errata.fits(26.8, 30)
-    assert errata.fits(32.82, 454, 2)
-    assert not errata.fits(32.90, 454, 2)
+    assert errata_checks.fits(26.6, 30)  # cut
+    assert errata_checks.fits(26.7, 30)  # rounded
+    assert not errata_checks.fits(26.8, 30)
+    assert errata_checks.fits(32.82, 454, 2)
+    assert not errata_checks.fits(32.90, 454, 2)
 
 
 def test_every_module_with_outputs_is_in_the_index_and_takes_its_command(
