@@ -47,7 +47,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override] # by its decorator
         [x], w = ctx.saved_tensors, ctx.weight
         rows, [grad] = x.float().flatten(0, -2), grads
         grad = grad.flatten(0, -2)
