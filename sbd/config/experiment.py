@@ -90,9 +90,11 @@ class Experiment(Strict):
         An entry of the file makes one group for each run, of what no entry before it asks for: what an entry is added
         behind stays as it is. Where that is not every decoder on every benchmark, it makes several.
         """
+        if not self.evaluate_together:
+            return []
         found: list[Group] = []
         seen: set[tuple[str, str, str, str]] = set()
-        for evaluation in self.evaluations if self.evaluate_together else []:
+        for evaluation in self.evaluations:
             names = evaluation.benchmarks or list(self.benchmarks)
             for model, run in self._evaluated_by(evaluation):
                 benchmarks_of: dict[tuple[str, ...], list[str]] = {}

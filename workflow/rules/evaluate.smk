@@ -1,5 +1,8 @@
 EVALUATION_CODE = code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child")
 
+# As in a training: the step itself acts on Slurm's signal.
+EVALUATE = "trap '' TERM USR1;" ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
+
 
 rule evaluate:
     input:
@@ -25,10 +28,7 @@ rule evaluate:
         ),
         code=EVALUATION_CODE,
     shell:
-        # As in a training: the step itself acts on Slurm's signal.
-        "trap '' TERM USR1;"
-        ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
-        " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
+        EVALUATE + " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
         " --benchmark {wildcards.benchmark} --threads {threads} 2>&1 | tee {log}"
 
 
@@ -73,9 +73,7 @@ for number, group in enumerate(EXPERIMENT.groups()):
             ),
             code=EVALUATION_CODE,
         shell:
-            "trap '' TERM USR1;"
-            ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
-            " {params.asked} --threads {threads} 2>&1 | tee {log}"
+            EVALUATE + " {params.asked} --threads {threads} 2>&1 | tee {log}"
 
 
 rule masked_loss:
