@@ -1,8 +1,5 @@
 EVALUATION_CODE = code_fingerprint("sbd.steps.evaluate", "sbd.evaluation.tasks", "sbd._sandbox_child")
 
-# As in a training: the step itself acts on Slurm's signal.
-EVALUATE = "trap '' TERM USR1;" ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
-
 
 rule evaluate:
     input:
@@ -28,7 +25,10 @@ rule evaluate:
         ),
         code=EVALUATION_CODE,
     shell:
-        EVALUATE + " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
+        # As in a training: the step itself acts on Slurm's signal.
+        "trap '' TERM USR1;"
+        ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
+        " --model {wildcards.model} --run {wildcards.run} --decoder {wildcards.decoder}"
         " --benchmark {wildcards.benchmark} --threads {threads} 2>&1 | tee {log}"
 
 
@@ -73,7 +73,10 @@ for number, group in enumerate(EXPERIMENT.groups()):
             ),
             code=EVALUATION_CODE,
         shell:
-            EVALUATE + " {params.asked} --threads {threads} 2>&1 | tee {log}"
+            # As in rule evaluate; Snakemake's lint would have the words twice rather than joined with a plus.
+            "trap '' TERM USR1;"
+            ' OMP_NUM_THREADS={threads} python -m sbd evaluate --experiment "$SBD_EXPERIMENT"'
+            " {params.asked} --threads {threads} 2>&1 | tee {log}"
 
 
 rule masked_loss:
