@@ -5,21 +5,28 @@ A sampler is called with ``logits`` [batch, k, vocab] and ``masked`` [batch, k] 
 must not be generated (mask, padding, start) are expected to be -inf in the logits already. Everything is vectorised
 over the batch and nothing waits for the device. Entropies are in nats, of the untempered softmax, in float32; the
 vocabulary is walked in chunks of rows, so that a sampler never holds a second tensor of the size of the logits.
+
+The samplers here are made of two steps: numbers of each position, from its logits, and which positions these numbers
+reveal. The second is written for tensors and for arrays of numpy alike: a decoder takes it on the host, with its books.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from sbd.errors import UserError
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
+Values = Any
+"""A tensor, or an array of numpy: what a function is given it returns."""
 
 _CHUNK_ELEMENTS = 2**22
 """Elements of [rows, vocab] worked on at once: 16 MB in float32."""
@@ -37,7 +44,7 @@ def _by_rows(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
 
 def entropies(logits: Tensor) -> Tensor:
     """Entropy in nats of softmax(logits), [batch, k, vocab] -> float32 [batch, k]; a logit of -inf counts as 0."""
-    return -_negative_entropies(logits)
+    return _negative_entropies(logits).neg_()
 
 
 def _negative_entropies(logits: Tensor) -> Tensor:
@@ -70,7 +77,7 @@ def margins(logits: Tensor) -> Tensor:
     return _by_rows(margin, logits)
 
 
-def entropy_bound_prefix(entropies: Tensor, gamma: float) -> Tensor:
+def entropy_bound_prefix(entropies: Values, gamma: float) -> Values:
     """How many positions to reveal: the largest s >= 1 with sum of the s first entropies less their maximum <= gamma.
 
     ``entropies`` [..., n] stand in the order of revelation; returns int64 [...]. Sorted ascending the maximum is the
@@ -82,31 +89,62 @@ def entropy_bound_prefix(entropies: Tensor, gamma: float) -> Tensor:
     return 1 + _within_bound(entropies, gamma).sum(-1)
 
 
-def _within_bound(entropies: Tensor, gamma: float) -> Tensor:
+def _library(values: Values) -> Any:
+    return torch if isinstance(values, Tensor) else np
+
+
+def _within_bound(entropies: Values, gamma: float) -> Values:
     """Whether each position behind the first, in the order of revelation, is revealed: bool [..., n - 1]."""
-    added = torch.minimum(entropies[..., 1:], entropies.cummax(-1).values[..., :-1])
-    return added.cumsum(-1, dtype=torch.double) <= gamma
+    is_tensor = isinstance(entropies, Tensor)
+    largest = entropies.cummax(-1).values if is_tensor else np.maximum.accumulate(entropies, -1)
+    return _running_sum(_library(entropies).minimum(entropies[..., 1:], largest[..., :-1])) <= gamma
 
 
-def _ascending_within_bound(negative: Tensor, gamma: float) -> Tensor:
-    """The same for ascending entropies whose sign is reversed: each adds the one before it."""
-    return negative[..., :-1].cumsum(-1, dtype=torch.double) >= -gamma
+def _ascending_within_bound(entropies: Values, gamma: float) -> Values:
+    """The same for ascending entropies: each adds the one before it."""
+    return _running_sum(entropies[..., :-1]) <= gamma
 
 
-def _first_in_order(order: Tensor, count: Tensor, masked: Tensor) -> Tensor:
+def _running_sum(values: Values) -> Values:
+    return values.cumsum(-1, dtype=_library(values).float64)
+
+
+def _in_order(values: Values, order: Values) -> Values:
+    """``values`` [batch, k] in the ``order`` [batch, k] of each row."""
+    return values.gather(1, order) if isinstance(values, Tensor) else np.take_along_axis(values, order, 1)
+
+
+def _counted(like: Values) -> Values:
+    """0, 1 .. k - 1, where ``like`` [batch, k] is."""
+    k = like.shape[-1]
+    return torch.arange(k, device=like.device) if isinstance(like, Tensor) else np.arange(k)
+
+
+def _first_in_order(order: Values, count: Values, masked: Values) -> Values:
     """Reveal the first ``count`` [batch] positions of ``order`` [batch, k], at least one, and only masked ones."""
-    ranks = torch.arange(1, order.shape[-1], device=order.device)
-    return _chosen(order, ranks < count[:, None], masked)
+    return _chosen(order, _counted(order)[1:] < count[:, None], masked)
 
 
-def _chosen(order: Tensor, following: Tensor, masked: Tensor) -> Tensor:
-    """Reveal the first position of ``order`` [batch, k] and those ``following`` [batch, k - 1], if they are masked."""
-    return torch.ones_like(masked).scatter_(1, order[:, 1:], following).logical_and_(masked)
+def _chosen(order: Values, following: Values, masked: Values) -> Values:
+    """Reveal the first position of ``order`` [batch, k] and those that ``following`` [batch, k - 1] tells, if masked.
+
+    ``following`` is True up to some place, and False behind it.
+    """
+    if isinstance(masked, Tensor):
+        return torch.ones_like(masked).scatter_(1, order[:, 1:], following).logical_and_(masked)
+    rank = order.argsort()
+    return (rank <= following.sum(-1, keepdims=True)) & masked
 
 
-def _ascending(key: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+def _ascending(key: Values, masked: Values) -> tuple[Values, Values]:
     """Sort ``key`` [batch, k] ascending, ties from left to right; positions that are not masked come last, as +inf."""
-    return torch.where(masked, key, math.inf).sort(dim=-1, stable=True)
+    key = _library(key).where(masked, key, math.inf)
+    if isinstance(key, Tensor):
+        values, order = key.sort(stable=True)
+        return values, order
+    order = key.argsort(stable=True)
+    key.sort()
+    return key, order
 
 
 def _require(condition: bool, message: str) -> None:
@@ -118,8 +156,24 @@ def _not_negative(name: str, value: float) -> None:
     _require(value >= 0, f"{name} must be 0 or more (inf for no limit), not {value}")  # NaN fails the comparison
 
 
+class TwoStep(ABC):
+    """A sampler in two steps: numbers of each position, and what they reveal."""
+
+    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
+        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
+        return self.select(self.scores(logits), masked)
+
+    @abstractmethod
+    def scores(self, logits: Tensor) -> tuple[Tensor, ...]:
+        """What the second step looks at: tensors [batch, k] of logits [batch, k, vocab]."""
+
+    @abstractmethod
+    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+        """Scores and masked [batch, k] -> reveal [batch, k]: tensors, or arrays of numpy, all of them."""
+
+
 @dataclass(frozen=True)
-class EntropyBound:
+class EntropyBound(TwoStep):
     """The entropy bound: the largest prefix whose entropies, less the largest of them, sum to at most ``gamma`` nats.
 
     ``order`` is what sorts the masked positions: "entropy" (equation 8 of Set Block Decoding), "confidence" (its
@@ -137,20 +191,24 @@ class EntropyBound:
             f"order of EntropyBound must be 'entropy', 'confidence' or 'margin', not {self.order!r}",
         )
 
-    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
-        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
+    def scores(self, logits: Tensor) -> tuple[Tensor, ...]:
+        """The entropies with their sign reversed, and what orders them if that is something else."""
         if self.order == "entropy":
-            negative = torch.where(masked, _negative_entropies(logits), -math.inf)
-            values, order = negative.sort(dim=-1, stable=True, descending=True)
+            return (_negative_entropies(logits),)
+        return _negative_entropies(logits), confidences(logits) if self.order == "confidence" else margins(logits)
+
+    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+        """As many as the bound allows."""
+        if self.order == "entropy":
+            values, order = _ascending(-scores[0], masked)
             return _chosen(order, _ascending_within_bound(values, self.gamma), masked)
-        entropy = torch.where(masked, entropies(logits), math.inf)
-        proxy = confidences(logits) if self.order == "confidence" else margins(logits)
-        order = _ascending(-proxy, masked)[1]
-        return _chosen(order, _within_bound(entropy.gather(-1, order), self.gamma), masked)
+        order = _ascending(-scores[1], masked)[1]
+        entropy = _in_order(_library(masked).where(masked, -scores[0], math.inf), order)
+        return _chosen(order, _within_bound(entropy, self.gamma), masked)
 
 
 @dataclass(frozen=True)
-class CumulativeEntropy:
+class CumulativeEntropy(TwoStep):
     """Entropies sorted ascending, as many as sum to at most ``gamma`` nats, at least one.
 
     Often quoted as the rule of the paper, which it is not: the bound subtracts the largest entropy of the set.
@@ -161,14 +219,18 @@ class CumulativeEntropy:
     def __post_init__(self) -> None:
         _not_negative("gamma of CumulativeEntropy", self.gamma)
 
-    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
-        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
-        values, order = _ascending(entropies(logits), masked)
-        return _first_in_order(order, (values.double().cumsum(-1) <= self.gamma).sum(-1), masked)
+    def scores(self, logits: Tensor) -> tuple[Tensor, ...]:
+        """The entropies."""
+        return (entropies(logits),)
+
+    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+        """As many as the sum allows."""
+        values, order = _ascending(scores[0], masked)
+        return _first_in_order(order, (_running_sum(values) <= self.gamma).sum(-1), masked)
 
 
 @dataclass(frozen=True)
-class Factor:
+class Factor(TwoStep):
     """Confidences c_1 >= c_2 >= ...: reveal the n first, n the largest that satisfies the rule, at least one.
 
     ``form`` "fast_dllm" is the rule of Fast-dLLM, (n + 1) (1 - c_n) < factor. "printed" is the rule as appendix B of
@@ -185,18 +247,21 @@ class Factor:
             self.form in ("fast_dllm", "printed"), f"form of Factor must be 'fast_dllm' or 'printed', not {self.form!r}"
         )
 
-    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
-        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
-        values, order = _ascending(-confidences(logits), masked)
-        confidence = -values
-        n = torch.arange(1, confidence.shape[-1] + 1, device=confidence.device)
+    def scores(self, logits: Tensor) -> tuple[Tensor, ...]:
+        """The confidences."""
+        return (confidences(logits),)
+
+    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+        """As many as satisfy the rule."""
+        values, order = _ascending(-scores[0], masked)
+        confidence, n = -values, _counted(order) + 1
         left = (n + 1) * (1 - confidence if self.form == "fast_dllm" else confidence)
-        satisfied = (left < self.factor) & masked.gather(-1, order)
-        return _first_in_order(order, (satisfied * n).amax(-1), masked)
+        satisfied = (left < self.factor) & _in_order(masked, order)
+        return _first_in_order(order, _library(n).amax(satisfied * n, -1), masked)
 
 
 @dataclass(frozen=True)
-class ConfidenceThreshold:
+class ConfidenceThreshold(TwoStep):
     """Reveal every position whose most likely token is more probable than ``threshold``, and always the surest one."""
 
     threshold: float
@@ -206,14 +271,18 @@ class ConfidenceThreshold:
             0 <= self.threshold <= 1, f"threshold of ConfidenceThreshold must be from 0 to 1, not {self.threshold}"
         )
 
-    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
-        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
-        values, order = _ascending(-confidences(logits), masked)
+    def scores(self, logits: Tensor) -> tuple[Tensor, ...]:
+        """The confidences."""
+        return (confidences(logits),)
+
+    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+        """Those above the threshold, or the surest."""
+        values, order = _ascending(-scores[0], masked)
         return _first_in_order(order, (-values > self.threshold).sum(-1), masked)
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(TwoStep):
     """Reveal the ``count`` positions of highest confidence in every pass; 1 is one token per pass."""
 
     count: int
@@ -224,7 +293,11 @@ class TopK:
             f"count of TopK must be an integer of 1 or more, not {self.count}",
         )
 
-    def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
-        """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
-        order = _ascending(-confidences(logits), masked)[1]
-        return _first_in_order(order, torch.full_like(order[:, 0], self.count), masked)
+    def scores(self, logits: Tensor) -> tuple[Tensor, ...]:
+        """The confidences."""
+        return (confidences(logits),)
+
+    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+        """The ``count`` surest."""
+        order = _ascending(-scores[0], masked)[1]
+        return _first_in_order(order, masked.sum(-1).clip(max=self.count), masked)

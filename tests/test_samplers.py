@@ -65,8 +65,12 @@ def entropy(row):
 
 
 def prefixes(ascending, gamma):
-    """Both ways to the number: in any order, and in the one that the sampler knows to be ascending."""
-    return entropy_bound_prefix(ascending, gamma), 1 + _ascending_within_bound(-ascending, gamma).sum(-1)
+    """All ways to the number: in any order, and in one that is known to be ascending, of tensors and of arrays."""
+    return [
+        torch.as_tensor(count)
+        for values in (ascending, ascending.numpy())
+        for count in (entropy_bound_prefix(values, gamma), 1 + _ascending_within_bound(values, gamma).sum(-1))
+    ]
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -98,7 +102,7 @@ def test_prefix_is_equation_8_and_18_on_random_entropies():
 
 
 def test_a_small_entropy_is_not_lost_beside_a_large_one():
-    assert [count.item() for count in prefixes(torch.tensor([1e-30, 5.0, 7.0]), 0.0)] == [1, 1]
+    assert [count.item() for count in prefixes(torch.tensor([1e-30, 5.0, 7.0]), 0.0)] == [1] * 4
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -172,6 +176,9 @@ def test_contract_of_every_sampler(sampler):
     assert torch.equal(reveal.any(1), masked.any(1))
     alone = torch.cat([sampler(logits[i : i + 1], masked[i : i + 1]) for i in range(40)])
     assert torch.equal(reveal, alone)
+    on_host = sampler.select(tuple(scores.numpy() for scores in sampler.scores(logits)), masked.numpy())
+    assert on_host.dtype == bool
+    assert on_host.tolist() == reveal.tolist()
 
 
 def test_gamma_0_reveals_one_and_unlimited_all():

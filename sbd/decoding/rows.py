@@ -76,7 +76,7 @@ class Rows:
         self.end = self.start + request.max_new_tokens
         self.running = np.ones((batch, 1), dtype=bool)
         self.forward_passes = np.zeros((batch, 1), dtype=np.int64)
-        self.end_tokens = np.array(request.end_tokens, dtype=np.int64)
+        self.end_tokens = set(request.end_tokens)
         self.pass_number = 0
         self._row = np.arange(batch)[:, None]
         self._texts: list[list[int]] = [[] for _ in range(batch)]
@@ -101,10 +101,10 @@ class Rows:
 
     def reveal(
         self, positions: np.ndarray, tokens: np.ndarray, reveal: np.ndarray, entropies: Tensor | None = None
-    ) -> None:
+    ) -> bool:
         """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True.
 
-        A position is revealed once.
+        A position is revealed once. Returns whether there is any.
         """
         row, place = reveal.nonzero()
         at, found = positions[row, place], tokens[row, place]
@@ -112,10 +112,10 @@ class Rows:
         self.revealed_at[row, at] = self.pass_number
         if self.entropy is not None and entropies is not None:
             self.entropy[row, at] = to_host(entropies)[row, place]
-        if self.end_tokens.size:
-            ends = (found[:, None] == self.end_tokens).any(1)
-            if ends.any():
-                np.minimum.at(self.end[:, 0], row[ends], at[ends] + 1)
+        if not self.end_tokens.isdisjoint(found.tolist()):
+            ends = np.isin(found, self.request.end_tokens)
+            np.minimum.at(self.end[:, 0], row[ends], at[ends] + 1)
+        return len(row) > 0
 
     def advance(self, known: np.ndarray) -> None:
         """End of a pass: positions before ``known`` [batch, 1] are revealed."""
@@ -180,4 +180,4 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 def to_host(values: Tensor) -> np.ndarray:
     """An array of ``values``, for which a GPU is waited for; on a CPU it is the same memory."""
-    return values.cpu().numpy()
+    return (values.cpu() if values.is_cuda else values).numpy()

@@ -25,14 +25,14 @@ from sbd.decoding.randomness import random_integers
 from sbd.decoding.rows import Rows, to_device, to_host
 from sbd.decoding.settings import SetBlock
 from sbd.errors import UserError
-from sbd.samplers import entropies
+from sbd.samplers import Sampler, TwoStep, entropies
 
 
 def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     """Until every row is done: one pass, one choice of what to reveal, a new block for rows that finished one."""
     low, high = settings.sizes
-    mask_token, device = rows.request.mask_token, engine.device
-    fused, one_size = settings.commit == "fused", low == high
+    mask_token, device, sampler = rows.request.mask_token, engine.device, settings.sampler
+    fused, one_size, ahead = settings.commit == "fused", low == high, settings.first_token == "next_token"
     column = np.arange(2 * high)
     block_column = column[:high]
 
@@ -41,17 +41,32 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     end = block + _sizes(rows, settings, number)
     committing = np.zeros_like(rows.running)
     prompts = prefill(engine, rows)
-    ahead = _Ahead(engine, rows, prompts, fused) if settings.first_token == "next_token" else None
+    known = _Last(prompts, rows.start, rows.running) if ahead else None
     commit, view = 0, max(rows.request.lengths) + high
     rows.start_blocks(block)
 
     while True:
         slots = length + column[: high + engine.width(commit, high) if fused else high]
         tokens = rows.at(slots)
-        needed = limit = None
+        with_block = fused and commit > 0
+        if with_block:
+            offset, positions = block - length + block_column, block + block_column
+            filled = rows.at(positions)
+        else:  # every block starts at the first query, or, in a pass that only commits, is not looked at
+            offset, positions, filled = None, slots[:, :high], tokens[:, :high]
+        masked = (filled == mask_token) & rows.running
+        if not one_size:
+            masked &= positions < end
+        if not fused:
+            masked &= ~committing
+        # What stands behind the end of the text is no part of it: no pass is spent on it.
+        open_slots = masked & (positions < rows.end)
+        is_choice = np.count_nonzero(open_slots) > 1  # else every sampler reveals what is open
+        limit = needed = None
         if rows.batch > 1 or commit or not one_size:  # else one whole block: nothing is hidden, all is needed
             limit = to_device(np.where(slots < block, slots + 1, end) if commit else end, device)
             needed = (slots < end) & rows.running
+
         hidden = engine.forward(
             to_device(tokens, device),
             to_device(slots, device),
@@ -60,36 +75,31 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             needed=needed,
         )
         rows.pass_number += 1
+        decided = None
+        if offset is not None:
+            if ahead:  # the state that predicts the first slot is that of the token before it, in this very pass
+                offset[:, 0] -= committing[:, 0]
+                decided = committing
+            logits = engine.logits(hidden, to_device(offset, device))
+        else:
+            states = hidden[:, :high]
+            if known is not None:
+                states, decided, known = known.before(states), known.rows, None
+            logits = engine.logits(states)
+            if ahead and commit:  # a separate one: the pass behind it looks at the block
+                known = _Last(hidden, block - length, committing)
 
-        if fused and commit:
-            offset, positions = block - length + block_column, block + block_column
-            logits, filled = engine.logits(hidden, to_device(offset, device)), rows.at(positions)
-        else:  # every block starts at the first query, or, in a pass that only commits, is not looked at
-            logits, positions, filled = engine.logits(hidden[:, :high]), slots[:, :high], tokens[:, :high]
-        decided = None if ahead is None else ahead.decide(logits, hidden, block - length, committing, commit)
-
-        masked = (filled == mask_token) & rows.running
-        if not one_size:
-            masked &= positions < end
-        if not fused:
-            masked &= ~committing
-        # What stands behind the end of the text is no part of it: no pass is spent on it.
-        open_slots = masked & (positions < rows.end)
-        sampled = settings.sampler(logits, to_device(open_slots, device))
+        choice = _Choice(sampler, logits, open_slots) if is_choice else None
         chosen = rows.choose(logits, positions)
         recorded = None if rows.entropy is None else entropies(logits)
         del logits  # the next pass makes as many
-        reveal = to_host(sampled) & open_slots
-        progress = reveal.any(1)
-        if not progress.all() and (open_slots.any(1) > progress).any():
-            raise UserError(
-                f"the sampler {settings.sampler!r} revealed nothing in a block that has masks; it would never end"
-            )
+        reveal = open_slots if choice is None else choice.on_host()
         if decided is not None:
             reveal[:, :1] |= masked[:, :1] & decided
-        rows.reveal(positions, to_host(chosen), reveal, recorded)
+        if not rows.reveal(positions, to_host(chosen), reveal, recorded) and is_choice:
+            raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
 
-        behind = np.where(masked & ~reveal, positions, end).min(1, keepdims=True)
+        behind = np.where(masked > reveal, positions, end).min(1, keepdims=True)
         if not fused:
             behind = np.where(committing, block, behind)
         rows.advance(behind)
@@ -117,34 +127,36 @@ def _sizes(rows: Rows, settings: SetBlock, number: np.ndarray) -> np.ndarray | i
     return to_host(random_integers(seed, rows.samples, to_device(number[:, 0], device), low, high))[:, None]
 
 
-class _Ahead:
-    """The next-token prediction of the last committed token, which decides the first slot of the block behind it.
+class _Choice:
+    """What the sampler reveals of ``open_slots`` [batch, k]: begun on the device, read once all else is on its way."""
 
-    It comes with the pass that commits. A fused one refines the next block as well and decides at once; a separate one
-    looks at no block, and the pass behind it decides.
+    def __init__(self, sampler: Sampler, logits: Tensor, open_slots: np.ndarray):
+        self.sampler, self.open_slots = sampler, open_slots
+        if isinstance(sampler, TwoStep):
+            self.found = sampler.scores(logits)
+        else:
+            self.found = (sampler(logits, to_device(open_slots, logits.device)),)
+
+    def on_host(self) -> np.ndarray:
+        """Reveal [batch, k]."""
+        found = tuple(map(to_host, self.found))
+        if isinstance(self.sampler, TwoStep):
+            return self.sampler.select(found, self.open_slots)
+        return found[0] & self.open_slots
+
+
+class _Last:
+    """States of the last committed tokens, where the pass that looks at the block behind them is another one.
+
+    ``rows`` [batch, 1] have one. hidden: the states of the pass that commits the first ``count`` [batch, 1] queries.
     """
 
-    def __init__(self, engine: Engine, rows: Rows, hidden: Tensor, fused: bool):
-        self.engine, self.fused = engine, fused
-        self.fresh: np.ndarray | None = np.ones_like(rows.running)
-        self.logits = engine.logits(hidden, to_device(rows.start - 1, engine.device))
+    def __init__(self, hidden: Tensor, count: np.ndarray, rows: np.ndarray):
+        self.rows = rows
+        last = to_device(np.maximum(count - 1, 0), hidden.device)
+        self.states = hidden.gather(1, last[..., None].expand(-1, -1, hidden.shape[-1]))
 
-    def decide(
-        self, logits: Tensor, hidden: Tensor, committed: np.ndarray, committing: np.ndarray, commit: int
-    ) -> np.ndarray | None:
-        """Put the prediction into the first slot of ``logits`` [batch, k, vocab], in the rows that are returned.
-
-        hidden: the states of this pass, which commits ``committed`` [batch, 1] tokens of the rows ``committing``
-        [batch, 1], at most ``commit`` of a row. Returns [batch, 1], or None if no row is decided.
-        """
-        decided, found = self.fresh, self.logits
-        self.fresh = None
-        if commit:
-            last = self.engine.logits(hidden, to_device(np.maximum(committed - 1, 0), hidden.device))
-            if self.fused:
-                decided, found = committing, last
-            else:
-                self.fresh, self.logits = committing, last
-        if decided is not None:
-            logits[:, :1] = torch.where(to_device(decided, logits.device)[..., None], found, logits[:, :1])
-        return decided
+    def before(self, states: Tensor) -> Tensor:
+        """States of a block [batch, k, hidden], the first one replaced: its token is predicted by the one before."""
+        rows = to_device(self.rows, states.device)[..., None]
+        return torch.cat((torch.where(rows, self.states, states[:, :1]), states[:, 1:]), 1)

@@ -185,6 +185,26 @@ def test_a_sampler_that_stops_revealing_is_found():
         generate(tiny_model(), prompts([5, 6]), SetBlock(4, all_but_late), max_new_tokens=8)
 
 
+@pytest.mark.parametrize("first_token", ["masked", "next_token"])
+def test_a_row_that_stands_still_is_found_once_the_others_are_done(first_token):
+    def all_but_row_1(logits, masked):
+        others = torch.arange(len(masked))[:, None] != 1
+        return masked & others if len(masked) > 1 else masked
+
+    with pytest.raises(UserError, match="revealed nothing"):
+        generate(tiny_model(), prompts([5, 6, 4]), SetBlock(4, all_but_row_1, first_token), max_new_tokens=8)
+
+
+@pytest.mark.parametrize("decoder", [Autoregressive(), SetBlock(4), LongestPrefix(4), SelfSpeculative(4)], ids=repr)
+@pytest.mark.filterwarnings("ignore:LongestPrefix")
+def test_a_model_of_ruined_weights_is_one_line(decoder):
+    model = tiny_model()
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight[0, 0] = math.nan
+    with pytest.raises(UserError, match="NaN"):
+        generate(model, prompts([5, 6]), decoder, max_new_tokens=8)
+
+
 def test_a_model_without_mask_token_decodes_autoregressively_only():
     model = tiny_model()
     model.config.mask_token_id = None
