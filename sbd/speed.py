@@ -1,10 +1,10 @@
 """Wall-clock of decoders, measured side by side: what passes cost, what they gain, and what equation 16 says they
 should.
 
-All decoders run in one process, in turn, several times over, with passes of fixed widths between them, so that a slow
-moment of the machine strikes all of them; the medians are reported. On a machine that does other things beside it, time
-can be counted as that of the processor ("cpu"), for one thread. Baselines are what a user would pick instead:
-`generate` of Hugging Face, greedy and with prompt lookup.
+All decoders run in one process, in turn for each batch of prompts, with passes of fixed widths between them, so that a
+slow moment of the machine strikes all of them; the medians of several rounds are reported. On a machine that does other
+things beside it, time can be counted as that of the processor ("cpu"), for one thread. Baselines are what a user would
+pick instead: `generate` of Hugging Face, greedy and with prompt lookup.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import csv
 import io
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,10 @@ from sbd.files import write_text
 Clock = Literal["wall", "cpu"]
 
 _REFERENCE = "autoregressive"
+_SAMPLES = 8
+"""Passes of each width that are timed in a round, at the least."""
+_Run = Callable[[list[Sequence[int]]], "_Counts"]
+"""Decodes one batch of prompts."""
 
 
 def predicted_gain(forwards_per_block: float, k: int, time_1: float, time_k: float, time_2k: float) -> float:
@@ -103,6 +108,7 @@ def measure(
     hugging_face: bool = True,
     clock: Clock = "wall",
     execution: Execution = "eager",
+    in_step: bool = False,
 ) -> list[dict[str, Any]]:
     """One row for each batch size and decoder, our autoregressive loop first, and the baselines of Hugging Face.
 
@@ -111,7 +117,9 @@ def measure(
     that the prefill itself gives off their number). ``gain_measured`` is what a user has of it, all included.
 
     ``prompts`` are token ids; each batch size decodes all of them, in batches. Every contender is warmed up once. The
-    prompt lookup of Hugging Face is measured at batch 1 only, since it knows no other.
+    prompt lookup of Hugging Face is measured at batch 1 only, since it knows no other. ``in_step``: each prompt is a
+    batch of its own, of as many equal rows. These start and end their blocks together, which equation 16 takes for
+    granted of a batch; rows of different prompts do not, and wait for each other, in any decoder.
     Columns: see ``_row``. Times per pass are in milliseconds, empty where a column does not apply.
     """
     if clock == "cpu" and (model.device.type != "cpu" or torch.get_num_threads() > 1):
@@ -125,19 +133,21 @@ def measure(
     contenders = {_REFERENCE: Autoregressive(), **decoders}
     rows = []
     for size in batch_sizes:
-        batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
-        runs: dict[str, Callable[[], _Counts]] = {
-            name: _ours(model, batches, decoder, max_new_tokens, eos_token_id, execution)
-            for name, decoder in contenders.items()
+        if in_step:
+            batches = [[prompt] * size for prompt in prompts]
+        else:
+            batches = [list(prompts[start : start + size]) for start in range(0, len(prompts), size)]
+        runs: dict[str, _Run] = {
+            name: _ours(model, decoder, max_new_tokens, eos_token_id, execution) for name, decoder in contenders.items()
         }
         if hugging_face:
-            runs["hf_generate"] = _theirs(model, batches, max_new_tokens, eos_token_id, {})
+            runs["hf_generate"] = _theirs(model, max_new_tokens, eos_token_id, {})
             if size == 1:
                 lookup = {"prompt_lookup_num_tokens": 10}
-                runs["hf_prompt_lookup"] = _theirs(model, batches, max_new_tokens, eos_token_id, lookup)
-        counts = {name: run() for name, run in runs.items()}  # also the warm-up
-        begin = _ours(model, batches, contenders[_REFERENCE], 1, eos_token_id, execution)
-        context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / len(prompts) / 2)
+                runs["hf_prompt_lookup"] = _theirs(model, max_new_tokens, eos_token_id, lookup)
+        counts = {name: _Counts.of(map(run, batches)) for name, run in runs.items()}  # also the warm-up
+        begin = _ours(model, contenders[_REFERENCE], 1, eos_token_id, execution)
+        context = round(statistics.mean(map(len, prompts)) + counts[_REFERENCE].tokens / sum(map(len, batches)) / 2)
         blocks = {_block(decoder) for decoder in contenders.values() if not isinstance(decoder, Autoregressive)}
         shapes = {(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)}
         capacity = max(map(len, prompts)) + max_new_tokens + max(width for width, _ in shapes)
@@ -148,25 +158,39 @@ def measure(
             for once in passes.values():
                 once()  # the first pass of an engine is never captured, the second one is
                 once()
+        samples = max(2, _SAMPLES // len(batches))
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         beginnings: list[float] = []
         shares: dict[str, list[float]] = {name: [] for name in contenders}
         times: dict[tuple[int, int], list[float]] = {shape: [] for shape in passes}
         for _ in range(repeats):
-            beginnings.append(_seconds(begin, model.device, clock))
-            for name, run in runs.items():
-                seconds[name].append(_seconds(run, model.device, clock))
-                if name in contenders:
-                    shares[name].append(_share_outside(run, model.device, clock))
+            beginnings.append(0)
+            once_each: dict[tuple[int, int], list[float]] = {shape: [] for shape in passes}
+            watched: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
+            for values in seconds.values():
+                values.append(0)
+            for batch in batches:
+                beginnings[-1] += _seconds(partial(begin, batch), model.device, clock)
+                for name, run in runs.items():
+                    seconds[name][-1] += _seconds(partial(run, batch), model.device, clock)
+                for name in contenders:
+                    watched[name].append(_outside_model(partial(runs[name], batch), model.device, clock))
                 with torch.inference_mode():
                     for shape, once in passes.items():
-                        times[shape] += [_seconds(once, model.device, clock) for _ in range(3)][1:]
+                        once()  # the first of several is slower
+                        once_each[shape] += [_seconds(once, model.device, clock) for _ in range(samples)]
+            for shape, values in once_each.items():
+                times[shape].append(statistics.mean(values))
+            for name, parts in watched.items():
+                outside, whole = map(sum, zip(*parts, strict=True))
+                shares[name].append(outside / whole)
         cost = {shape: statistics.median(values) for shape, values in times.items()}
         reference = _Timed(counts[_REFERENCE], seconds[_REFERENCE], beginnings)
         for name in runs:
             share = statistics.median(shares[name]) if name in contenders else None
             timed = _Timed(counts[name], seconds[name], beginnings)
-            rows.append(_row(name, size, contenders.get(name), timed, reference, share, cost, model, clock, execution))
+            row = _row(name, size, contenders.get(name), timed, reference, share, cost, model, clock, execution)
+            rows.append({**row, "in_step": in_step})
     return rows
 
 
@@ -188,6 +212,15 @@ class _Counts:
         self.tokens = self.forward_passes = self.model_passes = self.queries = self.batches = 0
         self.begun = 0
         """Tokens that came with the prefill: those of the decoders that count it as a pass."""
+
+    @classmethod
+    def of(cls, parts: Iterable[_Counts]) -> _Counts:
+        """The sum of ``parts``."""
+        whole = cls()
+        for part in parts:
+            for name, value in vars(part).items():
+                setattr(whole, name, getattr(whole, name) + value)
+        return whole
 
 
 class _Timed:
@@ -274,32 +307,29 @@ def _block(decoder: Decoder) -> int:
     return decoder.block_size
 
 
-def _ours(
-    model: PreTrainedModel, batches: list, decoder: Decoder, max_new_tokens: int, eos: Any, execution: Execution
-) -> Callable[[], _Counts]:
-    def run() -> _Counts:
+def _ours(model: PreTrainedModel, decoder: Decoder, max_new_tokens: int, eos: Any, execution: Execution) -> _Run:
+    def run(batch: list[Sequence[int]]) -> _Counts:
+        out = generate(model, batch, decoder, max_new_tokens, eos_token_id=eos, execution=execution)
         counts = _Counts()
-        for batch in batches:
-            out = generate(model, batch, decoder, max_new_tokens, eos_token_id=eos, execution=execution)
-            counts.tokens += sum(map(len, out.tokens))
-            counts.forward_passes += sum(out.forward_passes)
-            counts.model_passes += out.model_passes
-            counts.queries += out.model_queries
-            counts.batches += 1
-            counts.begun += 0 if out.prefill_passes[0] else len(out.tokens)
+        counts.tokens = sum(map(len, out.tokens))
+        counts.forward_passes = sum(out.forward_passes)
+        counts.model_passes = out.model_passes
+        counts.queries = out.model_queries
+        counts.batches = 1
+        counts.begun = 0 if out.prefill_passes[0] else len(out.tokens)
         return counts
 
     return run
 
 
-def _theirs(model: Any, batches: list, max_new_tokens: int, eos: Any, options: dict[str, Any]) -> Callable[[], _Counts]:
+def _theirs(model: Any, max_new_tokens: int, eos: Any, options: dict[str, Any]) -> _Run:
     """`generate` of Hugging Face, with the tokens suppressed that ours never gives either."""
     config = model.config
     ends = [] if eos is None else [eos] if isinstance(eos, int) else list(eos)
     special = {getattr(config, "mask_token_id", None), config.pad_token_id, config.bos_token_id} - {None, *ends}
     pad = config.pad_token_id if config.pad_token_id is not None else 0
 
-    def run() -> _Counts:
+    def run(batch: list[Sequence[int]]) -> _Counts:
         counts = _Counts()
 
         def count(*_: object) -> None:
@@ -307,23 +337,22 @@ def _theirs(model: Any, batches: list, max_new_tokens: int, eos: Any, options: d
 
         handle = model.model.norm.register_forward_hook(count)
         try:
-            for batch in batches:
-                width = max(map(len, batch))
-                ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in batch], device=model.device)
-                mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in batch], device=model.device)
-                out = model.generate(
-                    ids,
-                    attention_mask=mask,
-                    max_new_tokens=max_new_tokens,
-                    do_sample=False,
-                    eos_token_id=ends or None,
-                    pad_token_id=pad,
-                    suppress_tokens=sorted(special) or None,
-                    **options,
-                )[:, width:].tolist()
-                counts.tokens += sum(_length(row, ends) for row in out)
+            width = max(map(len, batch))
+            ids = torch.tensor([[pad] * (width - len(row)) + list(row) for row in batch], device=model.device)
+            mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in batch], device=model.device)
+            out = model.generate(
+                ids,
+                attention_mask=mask,
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+                eos_token_id=ends or None,
+                pad_token_id=pad,
+                suppress_tokens=sorted(special) or None,
+                **options,
+            )[:, width:].tolist()
         finally:
             handle.remove()
+        counts.tokens = sum(_length(row, ends) for row in out)
         counts.forward_passes = counts.model_passes if options else counts.tokens
         return counts
 
@@ -345,16 +374,17 @@ def _seconds(run: Callable[[], object], device: torch.device, clock: Clock = "wa
     return now() - start
 
 
-def _share_outside(run: Callable[[], object], device: torch.device, clock: Clock) -> float:
-    """Share of the time of a run that is spent outside the layers and the LM head of the model, prefill included.
+def _outside_model(run: Callable[[], object], device: torch.device, clock: Clock) -> tuple[float, float]:
+    """Seconds of a run that are not spent in the layers and the LM head of the model, and those of all of it.
 
-    It is what our loop costs: masks, where keys are placed, which positions to reveal, tokens to the host. With passes
-    of fixed shapes, mask and placement are part of what is compiled or captured, and count as the model's. On a GPU the
-    host waits for every part of a pass here, so that each gets its own time; such a run is not timed otherwise.
+    They are what our loop costs: masks, where keys are placed, which positions to reveal, tokens to the host; and the
+    prefill's share of it. With passes of fixed shapes, mask and placement are part of what is compiled or captured, and
+    count as the model's. On a GPU the host waits for every part of a pass here, so that each gets its own time; such a
+    run is not timed otherwise.
     """
     with model_clock(device, clock) as inside:
         total = _seconds(run, device, clock)
-    return max(0.0, 1 - inside[0] / total)
+    return max(0.0, total - inside[0]), total
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from sbd.decoding.forward import DirectForward
 from sbd.decoding.rows import Rows
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import _share_outside, counted_gain, measure, predicted_gain, write_csv
+from sbd.speed import _outside_model, counted_gain, measure, predicted_gain, write_csv
 from tests.decoding.helpers import EOS, prompts, tiny_model
 
 
@@ -70,16 +70,29 @@ def test_time_outside_the_model_is_all_but_its_layers_and_head(execution, direct
         slow(SlotCache, "place", "loop", 3)
         slow(SlotCache, "place_flat", "loop", 3)
     slow(Rows, "advance", "loop", 3)
-    slow(EntropyBound, "__call__", "loop", 3)
+    slow(EntropyBound, "scores", "loop", 3)
+    slow(EntropyBound, "select", "loop", 3)
     rows, decoder = prompts([4, 7]), SetBlock(4, EntropyBound(0.8))
 
     def run():
         spent.update(model=0, loop=0)
         generate(model, rows, decoder, 10, eos_token_id=EOS, execution=execution)
 
-    share = _share_outside(run, model.device, "wall")
+    outside, whole = _outside_model(run, model.device, "wall")
     assert min(spent.values()) > 0
-    assert share == pytest.approx(spent["loop"] / (spent["loop"] + spent["model"]))
+    assert (outside, whole) == pytest.approx((spent["loop"], spent["loop"] + spent["model"]))
+
+
+def test_equal_rows_stay_in_step():
+    """A batch takes the passes of one row, in which as many positions of every row go through the layers."""
+    model, rows, decoders = tiny_model(), prompts([4, 6, 5]), {"sbd": SetBlock(4, EntropyBound(0.8))}
+    table = measure(model, rows, decoders, (1, 3), 10, EOS, repeats=1, hugging_face=False, in_step=True)
+    for alone, batch in zip(table[:2], table[2:], strict=True):
+        assert (batch["decoder"], batch["in_step"]) == (alone["decoder"], True)
+        assert batch["tokens"] == 3 * alone["tokens"]
+        for name in ("model_passes", "tokens_per_forward"):
+            assert batch[name] == alone[name]
+        assert batch["queries_per_pass"] == pytest.approx(3 * alone["queries_per_pass"], abs=0.02)
 
 
 def test_a_block_of_one_is_measured_too():

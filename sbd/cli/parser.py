@@ -136,6 +136,9 @@ def build_parser() -> argparse.ArgumentParser:
         "--clock", choices=("wall", "cpu"), help="cpu: the processor's time (default: as it says, or wall)"
     )
     speed.add_argument(
+        "--in-step", action="store_true", help="a batch is one problem in equal rows, as equation 16 takes for granted"
+    )
+    speed.add_argument(
         "--output",
         type=Path,
         metavar="FILE.csv",

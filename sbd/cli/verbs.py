@@ -281,6 +281,7 @@ def _speed_settings(experiment: Experiment, options: argparse.Namespace) -> Spee
         "problems": options.problems,
         "dtype": options.dtype,
         "clock": options.clock,
+        "in_step": options.in_step or None,
     }
     said = {} if experiment.speed is None else experiment.speed.model_dump()
     said |= {name: value for name, value in asked.items() if value is not None}

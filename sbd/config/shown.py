@@ -26,7 +26,8 @@ class SpeedConfig(Strict):
     """What is timed, side by side: decoders of one model, on the first problems of a benchmark's test set.
 
     threads: of torch on a CPU. The workflow runs nothing beside it. dtype: of the weights; "auto" is the checkpoint's.
-    clock: "cpu" counts the time of the processor, where other programs run beside.
+    clock: "cpu" counts the time of the processor, where other programs run beside. in_step: a batch is one problem in
+    equal rows, which start and end their blocks together, as equation 16 of the paper takes for granted.
     """
 
     decoders: list[Name] = Field(min_length=1)
@@ -37,6 +38,7 @@ class SpeedConfig(Strict):
     threads: PositiveInt = 1
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     clock: Literal["wall", "cpu"] = "wall"
+    in_step: bool = False
 
 
 class RunSpeedConfig(SpeedConfig):

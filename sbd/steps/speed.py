@@ -39,6 +39,7 @@ def run(
         settings.repeats,
         clock=settings.clock,
         execution=execution,
+        in_step=settings.in_step,
     )
     write_csv(output, [{**shown, "problems": len(problems), **row} for row in rows])
     for row in rows:
