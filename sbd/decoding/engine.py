@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from sbd.cache import SlotCache
 from sbd.decoding.fixed import FixedPasses
 from sbd.decoding.forward import DirectForward, is_supported
+from sbd.errors import UserError
 
 _PACK_BELOW = 0.8
 _PACK_SINGLE_BELOW = 0.4
@@ -50,6 +51,7 @@ class Engine:
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
         self.hidden_mask = torch.tensor(-torch.inf, dtype=model.dtype, device=self.device)
         self.seen_mask = torch.tensor(0.0, dtype=model.dtype, device=self.device)
+        self.is_checked = False
         self.passes = 0
         self.queries = 0
         """Positions that went through the layers, of all rows, after the first pass (the prefill)."""
@@ -139,8 +141,15 @@ class Engine:
     def logits(self, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf.
 
-        ``rows`` None takes all of ``hidden`` [batch, n, hidden].
+        ``rows`` None takes all of ``hidden`` [batch, n, hidden]. Raises UserError if the first ones looked at are NaN.
         """
         if rows is not None:
             hidden = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1]))
+        if not self.is_checked:
+            self.is_checked = True
+            if bool(hidden.isnan().any()):
+                raise UserError(
+                    f"the model gives NaN in {self.model.dtype}: its weights hold NaN, or its numbers overflow; "
+                    "try another checkpoint, or float32"
+                )
         return self.call(self.model.lm_head, hidden).index_fill_(-1, self.forbidden, -torch.inf)
