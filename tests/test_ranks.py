@@ -35,7 +35,7 @@ from sbd.objectives import Objective
 from sbd.states import States, state_steps
 from tests.conftest import random_model
 from tests.test_data import PROBLEMS, write
-from tests.test_training import NOISE, SETTINGS, Halt, metrics, run, wait_for, weights
+from tests.training.helpers import NOISE, SETTINGS, Halt, metrics, run, wait_for, weights
 
 SHARDED = dataclasses.replace(SETTINGS, micro_rows=1, sharded=True, activation_checkpointing=True)
 

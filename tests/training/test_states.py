@@ -1,4 +1,4 @@
-"""The loop: it learns, resumes to the bit, stops on NaN, and its checkpoint is a plain Hugging Face folder."""
+"""States: a run that is stopped, killed or finds one damaged goes on, to the bit where nothing else changed."""
 
 from __future__ import annotations
 
@@ -14,74 +14,16 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
-from sbd import data, modeling, states, training
-from sbd.batching import Noise
+from sbd import states, training
 from sbd.errors import UserError
 from sbd.interruption import Stopped
 from sbd.metrics import TIMES
-from sbd.states import KEPT, state_steps
+from sbd.states import state_steps
 from sbd.training import TrainingSettings, learning_rate_at, train
 from tests.conftest import random_model
-from tests.test_data import PROBLEMS, write
-
-SETTINGS = TrainingSettings(
-    steps=12,
-    batch_rows=4,
-    micro_rows=2,
-    learning_rate=3e-3,
-    warmup_steps=3,
-    precision="fp32",
-    checkpoint_every=5,
-    log_every=1,
-)
-NOISE = Noise(kind="sbd", block_size=(2, 6))
-
-
-@pytest.fixture(scope="module")
-def rows(tokenizer, tmp_path_factory) -> data.PackedRows:
-    folder = tmp_path_factory.mktemp("data")
-    data.prepare([write(folder / "train.jsonl", PROBLEMS)], folder / "packed", tokenizer, 64, seed=0)
-    return data.PackedRows(folder / "packed")
-
-
-def run(rows: data.PackedRows, tokenizer, output: Path, settings=SETTINGS, noise=NOISE, architecture="llama") -> dict:
-    model = random_model(architecture, tokenizer, initializer_range=0.05)
-    return train(model, tokenizer, rows, output, settings, noise, validation=rows)
-
-
-def weights(output: Path) -> dict[str, torch.Tensor]:
-    return AutoModelForCausalLM.from_pretrained(output / "checkpoint", dtype="auto").state_dict()
-
-
-def metrics(output: Path) -> list[dict]:
-    return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-
-
-def test_both_losses_fall_and_the_checkpoint_opens(rows, tokenizer, tmp_path: Path) -> None:
-    settings = dataclasses.replace(SETTINGS, steps=60, learning_rate=1e-2)
-    summary = run(rows, tokenizer, tmp_path, settings)
-    lines = metrics(tmp_path)
-    assert [line["step"] for line in lines] == list(range(1, 61))
-    assert lines[-1]["ntp_loss"] < 0.5 * lines[0]["ntp_loss"]
-    assert lines[-1]["block_loss"] < 0.6 * lines[0]["block_loss"]
-    assert summary["validation"]["ntp_loss"] == pytest.approx(lines[-1]["ntp_loss"], rel=0.5)
-    assert json.loads((tmp_path / "checkpoint" / "training.json").read_text())["steps"] == 60
-    assert AutoTokenizer.from_pretrained(tmp_path / "checkpoint").mask_token_id == tokenizer.mask_token_id
-    model, _ = modeling.load(tmp_path / "checkpoint", device="cpu")
-    assert model.config.mask_token_id == tokenizer.mask_token_id
-    assert not (tmp_path / "state").exists()
-
-
-def test_a_checkpoint_in_bf16_opens_as_such_and_training_kept_float32(rows, tokenizer, tmp_path: Path) -> None:
-    run(rows, tokenizer, tmp_path / "half", dataclasses.replace(SETTINGS, checkpoint_precision="bf16"))
-    run(rows, tokenizer, tmp_path / "full")
-    half, full = weights(tmp_path / "half"), weights(tmp_path / "full")
-    assert half.keys() == full.keys()
-    for name in full:
-        assert half[name].dtype == torch.bfloat16
-        assert torch.equal(half[name], full[name].bfloat16())
+from tests.training.helpers import NOISE, SETTINGS, Halt, halt, halted, metrics, run, wait_for, weights
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
@@ -119,44 +61,6 @@ def _slow(settings: TrainingSettings) -> TrainingSettings:
 
     training.make_batch = delayed
     return settings
-
-
-def test_accumulation_over_micro_batches_changes_nothing(rows, tokenizer, tmp_path: Path) -> None:
-    run(rows, tokenizer, tmp_path / "two")
-    run(rows, tokenizer, tmp_path / "one", dataclasses.replace(SETTINGS, micro_rows=4))
-    two, one = weights(tmp_path / "two"), weights(tmp_path / "one")
-    for name in two:
-        torch.testing.assert_close(two[name], one[name], rtol=1e-3, atol=1e-4)
-
-
-class Halt(Exception):
-    """What stops a training in the middle, as a crash would."""
-
-
-def halted(rows, tokenizer, output: Path, monkeypatch, at: int, settings=SETTINGS) -> int:
-    """Run until ``at`` steps are begun, with the states of before; returns where it began."""
-    original = training.learning_rate_at
-    begun: list[int] = []
-
-    def limited(step, settings):
-        begun.append(step)
-        if step == at:
-            raise Halt
-        return original(step, settings)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "learning_rate_at", limited)
-        with pytest.raises(Halt):
-            run(rows, tokenizer, output, settings)
-    wait_for(lambda: len(state_steps(output / "state")) == min(KEPT, (at - 1) // settings.checkpoint_every))
-    return begun[0]
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_state_of_other_settings_is_not_resumed_but_can_be_adopted(rows, tokenizer, tmp_path, capsys, monkeypatch):
@@ -200,10 +104,6 @@ def test_an_adopted_state_is_one_of_the_run_from_then_on(rows, tokenizer, tmp_pa
     run(rows, tokenizer, tmp_path, slower)
     rates = [line["learning_rate"] for line in metrics(tmp_path)]
     assert rates[9:11] == [learning_rate_at(9, SETTINGS), learning_rate_at(10, slower)]
-
-
-def halt(*args, **kwargs):
-    raise Halt
 
 
 def test_another_way_of_execution_goes_on_from_the_same_state(rows, tokenizer, tmp_path, monkeypatch) -> None:
@@ -367,54 +267,6 @@ def test_a_signal_saves_the_step_and_the_same_command_goes_on(rows, tokenizer, t
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def test_a_spike_of_the_loss_stops_before_the_update_with_the_state_saved(rows, tokenizer, tmp_path) -> None:
-    settings = dataclasses.replace(SETTINGS, spike_factor=1.0, steps=40, learning_rate=0.5, warmup_steps=1)
-    with pytest.raises(
-        UserError, match=r"the loss .* of step \d+ is over 1 times its running mean .* --adopt"
-    ) as error:
-        run(rows, tokenizer, tmp_path, settings)
-    step = int(str(error.value).split("of step ")[1].split()[0])
-    assert state_steps(tmp_path / "state")[-1] == step
-    assert [line["step"] for line in metrics(tmp_path)] == list(range(1, step + 1))
-    # The same command stops at once at the same place; the advice leads past it.
-    with pytest.raises(UserError, match=f"of step {step} is over"):
-        run(rows, tokenizer, tmp_path, settings)
-    advised = dataclasses.replace(settings, learning_rate=1e-4, spike_factor=1.5)
-    train(random_model("llama", tokenizer), tokenizer, rows, tmp_path, advised, NOISE, adopt=True)
-    assert [line["step"] for line in metrics(tmp_path)] == list(range(1, 41))
-    assert metrics(tmp_path)[step]["learning_rate"] == learning_rate_at(step, advised)
-
-
-def test_nan_stops_with_one_line_and_no_checkpoint(rows, tokenizer, tmp_path: Path) -> None:
-    model = random_model("llama", tokenizer)
-    with torch.no_grad():
-        next(model.parameters())[5] = float("nan")
-    with pytest.raises(UserError, match="not finite at step 0") as error:
-        train(model, tokenizer, rows, tmp_path, SETTINGS, NOISE)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "checkpoint").exists()
-    assert state_steps(tmp_path / "state") == [0]
-
-
-@pytest.mark.parametrize("at", [8, 10])  # between two states, and where one was just saved
-def test_after_nan_the_advice_leads_past_the_step(rows, tokenizer, tmp_path: Path, monkeypatch, at: int) -> None:
-    original = training.learning_rate_at
-
-    def diverging(step, settings):
-        return 1e30 if step == at - 1 and settings.learning_rate == SETTINGS.learning_rate else original(step, settings)
-
-    monkeypatch.setattr(training, "learning_rate_at", diverging)
-    for _ in range(2):  # the same command stops at once at the same place
-        with pytest.raises(UserError, match=f"not finite at step {at} .*--adopt.* goes back to the state before it"):
-            run(rows, tokenizer, tmp_path)
-        assert state_steps(tmp_path / "state") == [5, at]
-    advised = dataclasses.replace(SETTINGS, learning_rate=1e-4)
-    train(random_model("llama", tokenizer), tokenizer, rows, tmp_path, advised, NOISE, adopt=True)
-    lines = metrics(tmp_path)
-    assert [line["step"] for line in lines] == list(range(1, 13))
-    assert [line["learning_rate"] for line in lines[4:6]] == [original(4, SETTINGS), original(5, advised)]
-
-
 @pytest.mark.parametrize("torn", ['{"step": 7, "ntp_lo', ""])
 def test_a_torn_line_of_the_log_does_not_keep_a_run_from_going_on(rows, tokenizer, tmp_path, monkeypatch, torn) -> None:
     halted(rows, tokenizer, tmp_path, monkeypatch, at=7)
@@ -422,59 +274,3 @@ def test_a_torn_line_of_the_log_does_not_keep_a_run_from_going_on(rows, tokenize
         lines.write(torn or "\n")
     run(rows, tokenizer, tmp_path)
     assert [line["step"] for line in metrics(tmp_path)] == list(range(1, 13))
-
-
-def test_learning_rate_warms_up_and_follows_a_cosine() -> None:
-    settings = dataclasses.replace(SETTINGS, steps=110, warmup_steps=10, learning_rate=1.0, min_lr_ratio=0.2)
-    rates = [learning_rate_at(step, settings) for step in range(111)]
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[9] == rates[10] == pytest.approx(1.0)
-    assert rates[60] == pytest.approx(0.6)
-    assert rates[110] == pytest.approx(0.2)
-    assert rates[10:] == sorted(rates[10:], reverse=True)
-
-
-def test_a_tokenizer_without_mask_token_is_refused(tokenizer, tmp_path: Path) -> None:
-    model = random_model("llama", tokenizer)
-    model.save_pretrained(tmp_path)
-    bare = data.train_tokenizer(["a b c"], 300)
-    bare.mask_token = None
-    bare.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="no mask token"):
-        modeling.load(tmp_path, device="cpu")
-
-
-@pytest.mark.parametrize(("role", "message"), [("pad", "also the pad token"), ("eos", "also the eos token")])
-def test_a_mask_token_with_another_role_is_refused(tokenizer, role: str, message: str) -> None:
-    import copy
-
-    other = copy.deepcopy(tokenizer)
-    other.mask_token = getattr(tokenizer, f"{role}_token")
-    with pytest.raises(UserError, match=message):
-        random_model("llama", other)
-
-
-def test_an_unknown_architecture_and_a_folder_without_model_are_named(tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="'gpt' is unknown; use one of"):
-        modeling.create("gpt", {}, tokenizer, 0)
-    with pytest.raises(UserError, match="cannot open a model"):
-        modeling.load(tmp_path / "nothing")
-
-
-def test_a_checkpoint_that_is_cut_off_or_of_another_shape_is_named(tokenizer, tmp_path: Path) -> None:
-    """Of what is missing in the weights, transformers would make random numbers."""
-    random_model("llama", tokenizer).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    config, weights = tmp_path / "config.json", tmp_path / "model.safetensors"
-    modeling.load(tmp_path)
-    said, whole = json.loads(config.read_text()), weights.read_bytes()
-    config.write_text(json.dumps({**said, "num_hidden_layers": said["num_hidden_layers"] + 1}))
-    with pytest.raises(UserError, match=r"lacks weights \(model.layers.*\); copy it again"):
-        modeling.load(tmp_path)
-    config.write_text(json.dumps({**said, "vocab_size": said["vocab_size"] + 1}))
-    with pytest.raises(UserError, match="cannot open a model"):
-        modeling.load(tmp_path)
-    config.write_text(json.dumps(said))
-    weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match=r"cannot open a model at .*header"):
-        modeling.load(tmp_path)

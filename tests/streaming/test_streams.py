@@ -1,174 +1,29 @@
-"""Streams: conversations, packed shards, resume, mixture, manifest, and overlap with benchmarks against brute force."""
+"""The data step of a stream: packed shards, resume, mixture, manifest, and what it refuses."""
 
 from __future__ import annotations
 
-import copy
-import csv
-import json
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-import yaml
-from pyarrow import parquet
 
-from sbd import conversations, overlap, streaming
+from sbd import conversations, streaming
 from sbd.cli import main
 from sbd.data import PackedRows, encode_prompt
 from sbd.errors import UserError
-from sbd.experiment_files import load_experiment
-from sbd.steps import prepare, streams
-from tests.cli.helpers import EXPERIMENT
-
-ROOT = Path(__file__).parents[1]
-TEMPLATE = ROOT / "experiments/templates/chat.jinja"
-
-QUESTION = "Tom has twelve apples and gives three of them to each of his two friends today , how many are left ?"
-MATH = [
-    {
-        "problem": f"Mia has {n} apples . Count them .",
-        "generated_solution": f"<think>\nOne by one .\n</think>\nThe answer is {n} .",
-    }
-    for n in range(9)
-]
-CODE = [
-    {"input": f"Print {n} .", "output": f"<think>\nEasy .\n</think>\n```python\nprint({n})\n```"} for n in range(30, 36)
-]
-CHAT = [
-    {
-        "messages": [
-            {"role": "system", "content": "Be brief ."},
-            {"role": "user", "content": f"Is {n} a number ?"},
-            {"role": "assistant", "content": "Yes ."},
-            {"role": "user", "content": "Sure ?"},
-            {"role": "assistant", "content": f"I am sure that {n} is ."},
-        ]
-    }
-    for n in range(50, 55)
-]
-
-
-# ------------------------------------------------------------------------------------------------ conversations
-
-
-def test_rows_of_the_three_sets_become_conversations() -> None:
-    messages, answer, thinks = conversations.read(MATH[3], "open_math_reasoning")
-    assert messages == [{"role": "user", "content": "Mia has 3 apples . Count them ."}]
-    assert (answer, thinks) == ("One by one .\n</think>\nThe answer is 3 .", True)
-    found = conversations.read(CODE[0], "open_code_reasoning", "remove")
-    assert found == ([{"role": "user", "content": "Print 30 ."}], "```python\nprint(30)\n```", False)
-    found = conversations.read(CHAT[0], "conversations")
-    assert found == (CHAT[0]["messages"][:-1], "I am sure that 50 is .", False)
-
-
-@pytest.mark.parametrize(
-    ("format", "row", "reason"),
-    [
-        ("open_math_reasoning", {"problem": "", "generated_solution": "x"}, "empty"),
-        ("open_math_reasoning", {"problem": "x", "generated_solution": None}, "empty"),
-        ("open_math_reasoning", {"problem": "x", "generated_solution": "<think>a"}, "thinking tags do not match"),
-        ("open_math_reasoning", {"problem": "x", "generated_solution": "a</think>b"}, "thinking tags do not match"),
-        (
-            "open_math_reasoning",
-            {"problem": "x", "generated_solution": "b <think>a</think>b"},
-            "thinking tags do not match",
-        ),
-        (
-            "open_math_reasoning",
-            {"problem": "x", "generated_solution": "<think>a</think> "},
-            "nothing after the thought",
-        ),
-        ("open_code_reasoning", {"input": "-", "output": "x"}, "empty"),
-        ("conversations", {"messages": []}, "empty"),
-        ("conversations", {"messages": [{"role": "user", "content": "x"}]}, "no answer at the end"),
-        ("conversations", {"messages": [{"role": "assistant", "content": "x"}]}, "no answer at the end"),
-        ("conversations", {"messages": [{"role": "tool", "content": "x"}]}, "unknown role"),
-    ],
+from tests.streaming.helpers import (
+    CHAT,
+    CODE,
+    MATH,
+    TEMPLATE,
+    documents,
+    jsonl,
+    parquet_file,
+    run,
+    write,
 )
-def test_what_cannot_be_used_has_a_reason(format: str, row: dict[str, Any], reason: str) -> None:
-    assert conversations.read(row, format) == reason
-
-
-@pytest.fixture
-def chatty(tokenizer: Any) -> Any:
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.chat_template = TEMPLATE.read_text()
-    return tokenizer
-
-
-def test_the_template_opens_a_thought_or_leaves_it_empty(chatty: Any) -> None:
-    eos = chatty.eos_token
-    before = CHAT[0]["messages"][:-1]
-    turns = f"System:\nBe brief .\n\nUser:\nIs 50 a number ?\n\nAssistant:\nYes .{eos}\n\nUser:\nSure ?\n\nAssistant:\n"
-    assert conversations.render(chatty, before, True) == turns + "<think>\n"
-    assert conversations.render(chatty, before, False) == turns + "<think>\n\n</think>\n\n"
-    # A template that knows nothing of thoughts, and one that writes the start token itself.
-    chatty.chat_template = "{{ bos_token }}{% for m in messages %}{{ m.content }}\n{% endfor %}"
-    text = conversations.render(chatty, before, True)
-    assert text.endswith("Sure ?\n<think>\n")
-    assert encode_prompt(chatty, text).count(chatty.bos_token_id) == 1
-
-
-# ------------------------------------------------------------------------------------------------ a whole stage
-
-
-def parquet_file(path: Path, rows: list[dict]) -> None:
-    parquet.write_table(pa.Table.from_pylist(rows), path, row_group_size=3)
-
-
-def jsonl(path: Path, rows: list[dict]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any) -> Path:
-    """A folder with local files of the three sets, a tokenizer to load, and a benchmark."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    parquet_file(tmp_path / "data/math.parquet", MATH)
-    jsonl(tmp_path / "data/code.jsonl", CODE)
-    parquet_file(tmp_path / "data/chat.parquet", CHAT)
-    jsonl(
-        tmp_path / "data/test.jsonl",
-        [{"question": QUESTION, "answer": "#### 6"}, {"question": "One ?", "answer": "#### 1"}],
-    )
-    return tmp_path
-
-
-def write(sources: dict[str, Any] | None = None, **data: Any) -> None:
-    found = {
-        "math": {"format": "open_math_reasoning", "train": "math.parquet", "weight": 2, "validation": 2},
-        "code": {"format": "open_code_reasoning", "train": "code.jsonl", "weight": 1},
-        "chat": {"format": "conversations", "train": "chat.parquet", "weight": 1},
-        "words": {"format": "benchmark", "test": "test.jsonl", "expected": 2},
-    }
-    for name, changes in (sources or {}).items():
-        found[name] = {**found.get(name, {}), **changes}
-    experiment = {
-        **EXPERIMENT,
-        "tokenizer": {"path": "tokenizer", "chat_template": str(TEMPLATE)},
-        "data": {"sequence_length": 160, "too_long": "drop", "sources": found, **data},
-    }
-    Path("mini.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))
-
-
-def run(workers: int = 1, piece: int = 4) -> dict[str, Any]:
-    experiment = load_experiment("mini.yaml")
-    assert main(["problems", "--experiment", "mini.yaml", "--source", "words"]) == 0
-    tokenizer = prepare.load_tokenizer(experiment.tokenizer, experiment.revisions_folder)
-    streams.run(experiment, tokenizer, None, "data", workers, piece)
-    return json.loads(Path("results/mini/data/train/manifest.json").read_text())
-
-
-def documents(split: str = "train", unique: bool = True) -> list[Any]:
-    rows = PackedRows(f"results/mini/data/{split}")
-    found = [document for index in range(len(rows)) for document in rows[index]]
-    return list({d.sample: d for d in found}.values()) if unique else found
 
 
 def test_every_document_is_there_once_with_its_prompt_marked(here: Path, chatty: Any) -> None:
@@ -338,78 +193,6 @@ def test_a_limit_of_rows(here: Path) -> None:
     write({"math": {"rows": 6}})
     made = run()["sources"]["math"]
     assert (made["read"], made["documents"]) == (6, 4)
-
-
-# ------------------------------------------------------------------------------------------------ overlap
-
-
-def brute_force(question: str, text: str) -> bool:
-    """Whether 13 words in a row of ``question`` stand in ``text``."""
-    ours, theirs = (re.findall(r"\w+", t.lower()) for t in (question, text))
-    runs = {tuple(theirs[i : i + 13]) for i in range(len(theirs) - 12)}
-    return any(tuple(ours[i : i + 13]) in runs for i in range(len(ours) - 12))
-
-
-def test_overlap_is_that_of_brute_force() -> None:
-    random = np.random.default_rng(0)
-    words = [f"w{n}" for n in range(6)]
-    questions = {
-        name: [" ".join(random.choice(words, size=random.integers(5, 25))) for _ in range(12)] for name in ("a", "b")
-    }
-    index = overlap.Index.of(questions)
-    assert index.short == [sum(len(q.split()) < 13 for q in found) for found in questions.values()]
-    hits = 0
-    for number in range(60):
-        text = " ".join(random.choice(words, size=60))
-        if number % 2:
-            part = questions["a"][number % 12].split()
-            text += ", " + "; ".join(part[-14:]).upper() + " " + text
-        question = questions["b"][number % 12].title() if number % 3 == 0 else text
-        found = index.find(question, text)
-        expected = {
-            name: numbers
-            for name, all_of in questions.items()
-            if (numbers := [i for i, q in enumerate(all_of) if brute_force(q, text)])
-        }
-        assert found.grams == expected
-        same = re.findall(r"\w+", question.lower())
-        exact = {
-            name: numbers
-            for name, all_of in questions.items()
-            if (numbers := [i for i, q in enumerate(all_of) if q.split() == same])
-        }
-        assert found.exact == exact
-        hits += len(expected)
-    assert hits > 10
-
-
-def overlap_rows() -> list[dict[str, str]]:
-    with open("results/mini/data/train/overlap.csv", newline="") as lines:
-        return list(csv.DictReader(lines))
-
-
-def test_overlap_is_reported_or_left_out(here: Path) -> None:
-    copied = {"problem": QUESTION.upper(), "generated_solution": "Six ."}
-    quoted = {"problem": "Solve it .", "generated_solution": "So: " + " ".join(QUESTION.split()[:13]) + " ."}
-    close = {"problem": "Solve it too .", "generated_solution": "So: " + " ".join(QUESTION.split()[:12]) + " no ."}
-    parquet_file(here / "data/math.parquet", [*MATH, copied, quoted, close])
-    write()
-    assert run()["sources"]["math"]["documents"] == 9 + 3 - 2
-    first = overlap_rows()[0]
-    assert first == {
-        "source": "math", "benchmark": "words", "problems": "2", "problems_under_13_words": "1", "documents": "12",
-        "exact_documents": "1", "exact_problems": "1", "gram_documents": "2", "gram_problems": "1",
-        "dropped_documents": "0",
-    }  # fmt: skip
-    assert {row["source"]: row["gram_documents"] for row in overlap_rows()} == {"math": "2", "code": "0", "chat": "0"}
-    write(overlap="drop")
-    made = run()["sources"]["math"]
-    assert made["dropped"] == {"benchmark overlap": 2}
-    assert made["documents"] == 9 + 1 - 2
-    assert overlap_rows()[0]["dropped_documents"] == "2"
-
-
-# ------------------------------------------------------------------------------------------------ bad input
 
 
 @pytest.mark.parametrize(
