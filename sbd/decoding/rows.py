@@ -180,4 +180,4 @@ def to_device(values: np.ndarray, device: torch.device) -> Tensor:
 
 def to_host(values: Tensor) -> np.ndarray:
     """An array of ``values``, for which a GPU is waited for; on a CPU it is the same memory."""
-    return (values.cpu() if values.is_cuda else values).numpy()
+    return (values if values.is_cpu else values.cpu()).numpy()
