@@ -73,6 +73,8 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
         laid = after == accepted if lays is None else (after == accepted) & lays
         length = length + accepted
         rows.advance(length + 1)
+        if not rows.running.any():
+            return
         del logits  # of the candidates; those of the drafts are as large
         first = width + laid.argmax(1)[:, None] * k if groups else None
         drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(1, keepdims=True), k)
