@@ -18,7 +18,7 @@ from sbd.errors import UserError
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path beside ``path``; when the block ends without an error it takes the place of ``path``."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    require_writable(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{path.suffix}")
     try:
         yield temporary
@@ -27,6 +27,19 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def require_writable(path: str | Path) -> None:
+    """UserError unless a file can be written at ``path``, whose folder is made if need be. For what takes long."""
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a file in it")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {path.parent}: {error.strerror}") from error
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"cannot write into the folder {path.parent}")
 
 
 @contextmanager

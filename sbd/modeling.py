@@ -88,9 +88,9 @@ def load(
         )
         model, found = opened
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:  # the last two of weights
-        first_line = str(error).strip().splitlines()[0]
+        said = " ".join(str(error).split())[:300]
         where = "" if Path(path).is_dir() else "there is no such folder, and as a hub id: "
-        raise UserError(f"cannot open a model at {path}: {where}{first_line}") from error
+        raise UserError(f"cannot open a model at {path}: {where}{said}") from error
     if missing := sorted(found["missing_keys"]):
         raise UserError(f"the model at {path} lacks weights ({missing[0]} and {len(missing) - 1} more); copy it again")
     attach_mask_token(model, tokenizer)

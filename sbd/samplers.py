@@ -16,6 +16,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -109,6 +110,10 @@ def _running_sum(values: Values) -> Values:
     return values.cumsum(-1, dtype=_library(values).float64)
 
 
+def _double(values: Values) -> Values:
+    return values.double() if isinstance(values, Tensor) else values.astype(np.float64)
+
+
 def _in_order(values: Values, order: Values) -> Values:
     """``values`` [batch, k] in the ``order`` [batch, k] of each row."""
     return values.gather(1, order) if isinstance(values, Tensor) else np.take_along_axis(values, order, 1)
@@ -153,7 +158,8 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _not_negative(name: str, value: float) -> None:
-    _require(value >= 0, f"{name} must be 0 or more (inf for no limit), not {value}")  # NaN fails the comparison
+    is_number = isinstance(value, Real) and value >= 0  # NaN fails the comparison
+    _require(is_number, f"{name} must be a number of 0 or more (inf for no limit), not {value!r}")
 
 
 class TwoStep(ABC):
@@ -254,7 +260,7 @@ class Factor(TwoStep):
     def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
         """As many as satisfy the rule."""
         values, order = _ascending(-scores[0], masked)
-        confidence, n = -values, _counted(order) + 1
+        confidence, n = -_double(values), _counted(order) + 1
         left = (n + 1) * (1 - confidence if self.form == "fast_dllm" else confidence)
         satisfied = (left < self.factor) & _in_order(masked, order)
         return _first_in_order(order, _library(n).amax(satisfied * n, -1), masked)
@@ -268,7 +274,8 @@ class ConfidenceThreshold(TwoStep):
 
     def __post_init__(self) -> None:
         _require(
-            0 <= self.threshold <= 1, f"threshold of ConfidenceThreshold must be from 0 to 1, not {self.threshold}"
+            isinstance(self.threshold, Real) and 0 <= self.threshold <= 1,
+            f"threshold of ConfidenceThreshold must be a number from 0 to 1, not {self.threshold!r}",
         )
 
     def scores(self, logits: Tensor) -> tuple[Tensor, ...]:

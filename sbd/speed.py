@@ -131,6 +131,12 @@ def measure(
     if repeats < 1 or any(size < 1 for size in batch_sizes):
         raise UserError("speed needs repeats and batch sizes of 1 or more")
     contenders = {_REFERENCE: Autoregressive(), **decoders}
+    for size in batch_sizes:
+        if len(prompts) % size and not in_step:  # pass times are those of full batches
+            raise UserError(
+                f"{len(prompts)} prompts do not fill batches of {size}; measure a multiple of every batch size "
+                "(--problems, --batch-size)"
+            )
     rows = []
     for size in batch_sizes:
         if in_step:

@@ -15,7 +15,7 @@ from tests.decoding.helpers import EOS, prompts, tiny_model
 
 
 def test_rows_hold_what_was_decoded(tmp_path):
-    model, rows = tiny_model(), prompts([4, 6, 5])
+    model, rows = tiny_model(), prompts([4, 6, 5, 7])
     decoders = {"sbd": SetBlock(4, EntropyBound(0.8)), "spec": SelfSpeculative(4, 2)}
     method = Engine.call
     table = measure(model, rows, decoders, batch_sizes=(1, 2), max_new_tokens=10, eos_token_id=EOS, repeats=1)
@@ -153,5 +153,7 @@ def test_gains_are_told_apart_from_the_prefill(monkeypatch):
 def test_bad_input():
     with pytest.raises(UserError, match="prompt"):
         measure(tiny_model(), [], {})
+    with pytest.raises(UserError, match="3 prompts do not fill batches of 2"):
+        measure(tiny_model(), prompts([4, 5, 6]), {}, [1, 2])
     with pytest.raises(UserError, match="repeats"):
         measure(tiny_model(), [[1]], {}, repeats=0)

@@ -141,15 +141,23 @@ class Engine:
     def logits(self, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf.
 
-        ``rows`` None takes all of ``hidden`` [batch, n, hidden]. Raises UserError if the first ones looked at are NaN.
+        ``rows`` None takes all of ``hidden`` [batch, n, hidden]. Raises UserError if the first logits are not finite.
         """
         if rows is not None:
             hidden = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1]))
+        logits = self.call(self.model.lm_head, hidden)
         if not self.is_checked:
             self.is_checked = True
-            if bool(hidden.isnan().any()):
-                raise UserError(
-                    f"the model gives NaN in {self.model.dtype}: its weights hold NaN, or its numbers overflow; "
-                    "try another checkpoint, or float32"
-                )
-        return self.call(self.model.lm_head, hidden).index_fill_(-1, self.forbidden, -torch.inf)
+            self._require_finite(logits)
+        return logits.index_fill_(-1, self.forbidden, -torch.inf)
+
+    def check(self) -> None:
+        """UserError if a pass so far left NaN in the cache, where it stays and spoils every later one of its row."""
+        self._require_finite(self.cache.slot_layers[-1].stored_values)
+
+    def _require_finite(self, values: Tensor) -> None:
+        if not bool(values.amax() < torch.inf):  # NaN fails the comparison
+            raise UserError(
+                f"the model gives NaN or infinity in {self.model.dtype}: its weights hold it, or its numbers overflow; "
+                "try another checkpoint, or float32"
+            )

@@ -117,5 +117,6 @@ def _run(engine: Engine, rows: Rows, decoder: Decoder) -> Generation:
         longest_prefix.decode(engine, rows, decoder)
     else:
         self_speculative.decode(engine, rows, decoder)
+    engine.check()
     counts_prefill = isinstance(decoder, (Autoregressive, SelfSpeculative))
     return rows.generation(0 if counts_prefill else 1, engine.passes, engine.queries)

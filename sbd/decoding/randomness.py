@@ -17,6 +17,8 @@ from sbd.errors import UserError
 
 _MASK = 0xFFFFFFFF
 _CHUNK_ELEMENTS = 2**20
+_TEMPERATURES = (1e-6, 1e6)
+"""Beyond them logits divided by the temperature leave float32, or drown in the noise."""
 
 
 def mix(value: Tensor) -> Tensor:
@@ -82,14 +84,18 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.temperature, Real) or not 0 <= self.temperature < float("inf"):
-            raise UserError(f"temperature must be 0 (greedy) or a positive number, not {self.temperature!r}")
+        least, most = _TEMPERATURES
+        if not isinstance(self.temperature, Real) or not (self.temperature == 0 or least <= self.temperature <= most):
+            raise UserError(
+                f"temperature must be 0 (greedy) or a number from {least:g} to {most:g}, not {self.temperature!r}"
+            )
         if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 1):
             raise UserError(f"top_k must be an integer of 1 or more (None for no limit), not {self.top_k!r}")
         if self.top_p is not None and (not isinstance(self.top_p, Real) or not 0 < self.top_p <= 1):
             raise UserError(f"top_p must be above 0 and at most 1 (None for no limit), not {self.top_p!r}")
         if not isinstance(self.seed, Integral):
             raise UserError(f"seed must be an integer, not {self.seed!r}")
+        object.__setattr__(self, "seed", int(self.seed))
 
     def choose(self, logits: Tensor, samples: Tensor, positions: Tensor) -> Tensor:
         """Tokens [batch, n] drawn from logits [batch, n, vocab]; ``positions`` [batch, n] count new tokens from 0.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from operator import index
 
 import torch
@@ -61,12 +62,10 @@ def check(
     if not isinstance(decoder, Decoder):
         names = "Autoregressive(), SetBlock(), LongestPrefix() or SelfSpeculative()"
         raise UserError(f"decoder must be {names}, not {decoder!r}")
-    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
-        raise UserError(f"max_new_tokens must be an integer of 1 or more, not {max_new_tokens!r}")
-    if not isinstance(num_samples, int) or num_samples < 1:
-        raise UserError(f"num_samples must be an integer of 1 or more, not {num_samples!r}")
-    if cache_length is not None and not isinstance(cache_length, int):
-        raise UserError(f"cache_length must be an integer (None for what is needed), not {cache_length!r}")
+    max_new_tokens = _count("max_new_tokens", max_new_tokens)
+    num_samples = _count("num_samples", num_samples)
+    if cache_length is not None:
+        cache_length = _count("cache_length", cache_length)
     end_tokens = _end_tokens(eos_token_id)
     prompts, lengths = _prompts(input_ids, attention_mask, model, end_tokens)
     numbers = list(range(len(lengths))) if sample_ids is None else _integers(sample_ids)
@@ -74,6 +73,8 @@ def check(
         raise UserError(f"sample_ids must be a list of integers, one for each prompt, not {sample_ids!r}")
     if len(numbers) != len(lengths):
         raise UserError(f"sample_ids has {len(numbers)} entries for {len(lengths)} prompts; give one for each prompt")
+    if end_tokens and not 0 <= min(end_tokens) <= max(end_tokens) < model.config.vocab_size:
+        raise UserError(f"end tokens {end_tokens} are not all in the vocabulary of {model.config.vocab_size}")
     mask_token, forbidden = _forbidden(model, decoder, end_tokens)
     for number, prompt in enumerate(prompts.tolist()):
         if mask_token in prompt[: lengths[number]] and not isinstance(decoder, Autoregressive):
@@ -95,6 +96,12 @@ def check(
         cache_length=cache_length,
     )
     return request, forbidden
+
+
+def _count(name: str, value: object) -> int:
+    if not isinstance(value, Integral) or value < 1:
+        raise UserError(f"{name} must be an integer of 1 or more, not {value!r}")
+    return int(value)
 
 
 def _integers(values: object) -> list[int] | None:
@@ -130,6 +137,8 @@ def _prompts(
     end_tokens: list[int],
 ) -> tuple[Tensor, list[int]]:
     """Prompts [batch, prompt] aligned to the left, on the device of the model, and their lengths."""
+    if attention_mask is not None and not isinstance(attention_mask, Tensor):
+        raise UserError(f"attention_mask must be a tensor [batch, prompt], not {type(attention_mask).__name__}")
     if isinstance(input_ids, Tensor):
         if input_ids.dim() != 2 or input_ids.is_floating_point():
             raise UserError(
@@ -227,6 +236,8 @@ def stop_test(
         return None
     if callable(stop):
         return lambda: lambda tokens: stop(list(tokens))  # a copy: the list goes on growing
+    if not isinstance(stop, Iterable):
+        raise UserError(f"stop must be a string, several, or a function of the new tokens, not {stop!r}")
     strings = [stop] if isinstance(stop, str) else list(stop)
     if not strings:
         return None

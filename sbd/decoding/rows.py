@@ -65,7 +65,8 @@ class Rows:
         self.batch = batch
         self.capacity = max(request.lengths) + request.max_new_tokens + margin
         self.start = np.array(request.lengths)[:, None]
-        self.samples = torch.tensor(request.samples, device=request.prompts.device)
+        # Chance takes their lower 32 bits.
+        self.samples = torch.tensor([n & 0xFFFFFFFF for n in request.samples], device=request.prompts.device)
         self.sequence = np.full((batch, self.capacity), request.mask_token)
         given = np.arange(width) < self.start
         self.sequence[:, :width][given] = to_host(request.prompts)[given]

@@ -97,6 +97,7 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
         if decided is not None:
             reveal[:, :1] |= masked[:, :1] & decided
         if not rows.reveal(positions, to_host(chosen), reveal, recorded) and is_choice:
+            engine.check()
             raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
 
         behind = np.where(masked > reveal, positions, end).min(1, keepdims=True)
@@ -132,17 +133,25 @@ class _Choice:
 
     def __init__(self, sampler: Sampler, logits: Tensor, open_slots: np.ndarray):
         self.sampler, self.open_slots = sampler, open_slots
-        if isinstance(sampler, TwoStep):
-            self.found = sampler.scores(logits)
+        self.select = None
+        if isinstance(sampler, TwoStep) and type(sampler).__call__ is TwoStep.__call__:
+            self.found, self.select = sampler.scores(logits), sampler.select
         else:
             self.found = (sampler(logits, to_device(open_slots, logits.device)),)
 
     def on_host(self) -> np.ndarray:
         """Reveal [batch, k]."""
+        if not all(isinstance(values, Tensor) for values in self.found):
+            raise self._unfit()
         found = tuple(map(to_host, self.found))
-        if isinstance(self.sampler, TwoStep):
-            return self.sampler.select(found, self.open_slots)
-        return found[0] & self.open_slots
+        reveal = found[0] if self.select is None else self.select(found, self.open_slots)
+        if reveal.shape != self.open_slots.shape or reveal.dtype != bool:
+            raise self._unfit()
+        return reveal & self.open_slots
+
+    def _unfit(self) -> UserError:
+        shape = list(self.open_slots.shape)
+        return UserError(f"the sampler {self.sampler!r} must return a bool tensor of shape [batch, k], here {shape}")
 
 
 class _Last:

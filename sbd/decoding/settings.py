@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 from sbd.errors import UserError
@@ -89,8 +90,8 @@ class LongestPrefix:
 
     def __post_init__(self) -> None:
         _check_block_size("LongestPrefix", self.block_size)
-        if not 0 <= self.threshold <= 1:
-            raise UserError(f"threshold of LongestPrefix must be from 0 to 1, not {self.threshold}")
+        if not isinstance(self.threshold, Real) or not 0 <= self.threshold <= 1:
+            raise UserError(f"threshold of LongestPrefix must be a number from 0 to 1, not {self.threshold!r}")
         _check_choice("LongestPrefix", "confidence", self.confidence, ("probability", "entropy"))
         _check_choice("LongestPrefix", "rule", self.rule, ("each", "product"))
 

@@ -14,6 +14,7 @@ from sbd.data import encode_prompt
 from sbd.decoding.fixed import Execution
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
+from sbd.files import require_writable
 from sbd.trace import write_trace
 
 
@@ -41,6 +42,8 @@ def run(model_path: str, prompts: Sequence[str], decoder_name: str, decoder: Dec
         raise UserError(f"--stream shows one text while it grows, not {rows}; give one prompt and one sample")
     if options.trace is not None and rows > 1:
         raise UserError(f"--trace shows one text, not {rows}; give one prompt and one sample")
+    if options.trace is not None:
+        require_writable(options.trace)
     model, tokenizer = sbd.load(model_path, dtype=options.dtype)
     # Problems end with a new line, and models of this project have seen no other.
     prompts = [prompt if prompt.endswith("\n") else prompt + "\n" for prompt in prompts]

@@ -9,6 +9,7 @@ from sbd.config import Experiment, SpeedConfig
 from sbd.data import encode_prompt, read_problems
 from sbd.decoding.fixed import Execution
 from sbd.evaluation.decoders import make_decoder
+from sbd.files import require_writable
 from sbd.modeling import DTYPES
 from sbd.speed import measure, write_csv
 
@@ -26,6 +27,7 @@ def run(
 
     checkpoint: a folder or a hub id. prompts: a file of problems (default: the test problems of the benchmark).
     """
+    require_writable(output)
     benchmark = experiment.benchmark_of(settings)
     problems = read_problems(prompts or experiment.source_file(benchmark.source, "test"), settings.problems)
     model, tokenizer = sbd.load(checkpoint, dtype=DTYPES[settings.dtype])

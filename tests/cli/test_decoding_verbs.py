@@ -143,6 +143,9 @@ def test_speed_takes_what_the_experiment_says(here: Path, refuses: Callable[...,
         (name, "2", "cpu") for name in ("autoregressive", "eb", "hf_generate")
     ]
     assert main(["speed", *timed, "--decoder", "nope"]) == 2
+    Path("timed.csv").mkdir()
+    assert "timed.csv is a folder; name a file in it" in refuses("speed", *timed, "--output", "timed.csv")
+    assert "cannot make the folder here.csv" in refuses("speed", *timed, "--output", "here.csv/timed.csv")
 
 
 def test_lossless_compares_every_pair_of_batch_sizes(here: Path, refuses: Callable[..., str]) -> None:

@@ -118,7 +118,8 @@ def plain_rule(sampler):
             order = sorted(rows, key=entropies.__getitem__)
             return order[: max(n for n in numbers if n == 1 or sum(entropies[i] for i in order[:n]) <= sampler.gamma)]
         if isinstance(sampler, Factor):
-            left = {n: (n + 1) * (1 - surest[by_confidence[n - 1]][0]) for n in numbers}
+            sure = [surest[i][0] for i in by_confidence]
+            left = {n: (n + 1) * (1 - sure[n - 1] if sampler.form == "fast_dllm" else sure[n - 1]) for n in numbers}
             return by_confidence[: max(n for n in numbers if n == 1 or left[n] < sampler.factor)]
         if isinstance(sampler, ConfidenceThreshold):
             return [i for i in rows if surest[i][0] > sampler.threshold] or by_confidence[:1]

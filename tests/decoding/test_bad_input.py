@@ -9,7 +9,7 @@ import torch
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
-from sbd.samplers import EntropyBound
+from sbd.samplers import ConfidenceThreshold, EntropyBound, Factor, TwoStep
 from tests.decoding.helpers import BOS, EOS, FORBIDDEN, LENGTHS, MASK, PAD, prompts, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
@@ -31,6 +31,8 @@ def all_but_late(logits, masked):
         ({"temperature": math.nan}, "temperature"),
         ({"temperature": "1"}, "temperature"),
         ({"temperature": None}, "temperature"),
+        ({"temperature": 1e-40}, "temperature"),
+        ({"temperature": 1e39}, "temperature"),
         ({"top_p": 0.0}, "top_p"),
         ({"top_p": "0.5"}, "top_p"),
         ({"top_k": 0}, "top_k"),
@@ -64,6 +66,9 @@ def all_but_late(logits, masked):
         ({"decoder": SetBlock(4, nothing)}, "reveals nothing"),
         ({"decoder": SetBlock(4, lambda logits, masked: masked[0])}, "bool"),
         ({"stop": [""]}, "stop"),
+        ({"stop": 3}, "stop"),
+        ({"eos_token_id": 99}, "vocabulary"),
+        ({"input_ids": torch.tensor([[1, 5]]), "attention_mask": [[1, 1]]}, "attention_mask must be a tensor"),
         ({"stop": ["a"]}, "tokenizer"),
         ({"eos_token_id": MASK}, "mask token"),
     ],
@@ -149,6 +154,11 @@ def test_a_sampler_is_tried_on_what_a_pass_would_give_it():
         lambda: SetBlock(4, commit="never"),  # type: ignore[arg-type]
         lambda: LongestPrefix(0),
         lambda: LongestPrefix(4, math.nan),
+        lambda: LongestPrefix(4, "a"),  # type: ignore[arg-type]
+        lambda: SetBlock(4, EntropyBound("0.1")),  # type: ignore[arg-type]
+        lambda: SetBlock(4, EntropyBound(torch.tensor(0.8))),  # type: ignore[arg-type]
+        lambda: SetBlock(4, Factor("1")),  # type: ignore[arg-type]
+        lambda: SetBlock(4, ConfidenceThreshold("x")),  # type: ignore[arg-type]
         lambda: LongestPrefix(4, rule="sum"),  # type: ignore[arg-type]
         lambda: LongestPrefix(4, confidence="margin"),  # type: ignore[arg-type]
         lambda: SelfSpeculative(0),
@@ -178,6 +188,9 @@ def test_token_ids_may_come_from_arrays(kind):
     given = [kind(row), kind(row[:2])]
     out = generate(model, given, max_new_tokens=6, temperature=np.float32(1.0), seed=3, sample_ids=kind([4, 5]))  # type: ignore[arg-type]
     assert out.tokens == expected.tokens
+    numbers = {"max_new_tokens": np.int64(6), "seed": np.int32(3), "cache_length": np.int64(128)}
+    out = generate(model, given, temperature=1.0, sample_ids=[4 + 2**70, 5 - 2**70], **numbers)
+    assert out.tokens == expected.tokens
 
 
 def test_a_sampler_that_stops_revealing_is_found():
@@ -198,11 +211,68 @@ def test_a_row_that_stands_still_is_found_once_the_others_are_done(first_token):
 @pytest.mark.parametrize("decoder", [Autoregressive(), SetBlock(4), LongestPrefix(4), SelfSpeculative(4)], ids=repr)
 @pytest.mark.filterwarnings("ignore:LongestPrefix")
 def test_a_model_of_ruined_weights_is_one_line(decoder):
-    model = tiny_model()
-    with torch.no_grad():
-        model.model.layers[0].mlp.up_proj.weight[0, 0] = math.nan
-    with pytest.raises(UserError, match="NaN"):
-        generate(model, prompts([5, 6]), decoder, max_new_tokens=8)
+    def refused(spoil):
+        model = tiny_model()
+        with torch.no_grad():
+            spoil(model)
+        with pytest.raises(UserError, match="gives NaN or infinity"):
+            generate(model, prompts([5, 6]), decoder, max_new_tokens=8)
+
+    refused(lambda model: model.model.layers[0].mlp.up_proj.weight[0, 0].fill_(math.nan))
+    refused(lambda model: model.lm_head.weight[7, 0].fill_(math.nan))
+    refused(lambda model: model.lm_head.weight.fill_(1e38))
+    given = {token for row in prompts([5, 6]) for token in row}
+    text = generate(tiny_model(), prompts([5, 6]), decoder, max_new_tokens=8).tokens[0]
+    later = next(token for token in text[1:6] if token not in given)
+    refused(lambda model: model.model.embed_tokens.weight[later].fill_(math.nan))
+
+
+class Fixed(TwoStep):
+    """Its second step is given."""
+
+    def __init__(self, select):
+        self.select = select  # type: ignore[method-assign]
+
+    def scores(self, logits):
+        return (logits.amax(-1),)
+
+    def select(self, scores, masked):
+        raise NotImplementedError
+
+
+def test_a_sampler_in_two_steps_may_reveal_what_is_not_masked_and_nothing_happens():
+    model, rows = tiny_model(), prompts([5, 6])
+
+    def left_to_right(masked):
+        return (masked.cumsum(-1) == 1) & masked
+
+    expected = generate(model, rows, SetBlock(4, lambda logits, masked: left_to_right(masked)), max_new_tokens=8)
+    for decoder in (
+        SetBlock(4, Fixed(lambda scores, masked: left_to_right(masked) | ~masked)),
+        SetBlock(4, lambda logits, masked: left_to_right(masked) | ~masked),
+    ):
+        assert generate(model, rows, decoder, max_new_tokens=8) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda masked: masked[0], lambda masked: masked[:, 1:], lambda masked: masked * 1.0], ids=range(3)
+)
+def test_a_sampler_that_is_wrong_of_several_rows_only_is_one_line(wrong):
+    def plain(logits, masked):
+        return masked if len(masked) == 1 else wrong(masked)
+
+    for sampler in (plain, Fixed(lambda scores, masked: plain(None, masked))):
+        with pytest.raises(UserError, match=r"bool tensor of shape \[batch, k\], here \[2, 4\]"):
+            generate(tiny_model(), prompts([5, 6]), SetBlock(4, sampler), max_new_tokens=8)
+
+
+def test_a_sampler_is_called_as_it_wants_to_be():
+    class Left(EntropyBound):
+        def __call__(self, logits, masked):
+            return (masked.cumsum(-1) == 1) & masked
+
+    model, rows = tiny_model(), prompts([5, 6])
+    assert generate(model, rows, SetBlock(4, Left(math.inf)), max_new_tokens=8).forward_passes == [8, 8]
 
 
 def test_a_model_without_mask_token_decodes_autoregressively_only():
