@@ -91,6 +91,10 @@ def test_every_experiment_of_the_repository_is_valid(path: Path) -> None:
         ),
         ({"speed": {"run": "sbd", "decoders": ["nope"]}}, "speed.decoders: unknown name 'nope'"),
         ({"speed": {"decoders": ["ntp"]}}, "speed.run: this key is missing"),
+        (
+            {"speed": {"run": "sbd", "decoders": ["ntp"], "problems": 12}},
+            "speed.problems: 12 problems do not fill batches of 8",
+        ),
         ({"speed": {"run": "nope", "decoders": ["ntp"]}}, "speed.run: unknown name 'nope'"),
         ({"speed": {"run": "sbd", "decoders": ["ntp"], "benchmark": "nope"}}, "speed.benchmark: unknown name 'nope'"),
         ({"traces": {"model": "gpt", "run": "sbd"}}, "traces.models: unknown name 'gpt'"),

@@ -19,6 +19,7 @@ def check(experiment: Experiment) -> None:
     _check_benchmarks(experiment)
     _check_evaluations(experiment)
     _check_speed_and_traces(experiment)
+    _check_batches_of_speed(experiment)
     _check_lengths(experiment)
     _check_what_is_shown(experiment)
 
@@ -80,6 +81,18 @@ def _check_speed_and_traces(experiment: Experiment) -> None:
                 _known(name, experiment.decoders, f"{part}.decoders")
             for name in [shown.model] if isinstance(shown, TracesConfig) else shown.models or []:
                 _known(name, experiment.models, f"{part}.models")
+
+
+def _check_batches_of_speed(experiment: Experiment) -> None:
+    asked = experiment.speed
+    if asked is None or asked.in_step:
+        return
+    for size in asked.batch_sizes:
+        if asked.problems % size:
+            raise ValueError(
+                f"speed.problems: {asked.problems} problems do not fill batches of {size}; "
+                "take a multiple of every batch size"
+            )
 
 
 def _check_lengths(experiment: Experiment) -> None:
