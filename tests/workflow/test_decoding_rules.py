@@ -50,6 +50,6 @@ def test_an_experiment_that_asks_is_timed_and_shown(project: Path) -> None:
     for text in ("Decoding, pass by pass", "gamma_0.1.html", "decoding_speed"):
         assert text in report
 
-    raw["speed"]["problems"] = 3
+    raw["speed"]["problems"] = 4
     file.write_text(yaml.safe_dump(raw, sort_keys=False))
     assert planned(project) == {"speed": 1, "decoding_speed": 1, **drawn}
