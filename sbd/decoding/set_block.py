@@ -48,8 +48,7 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     while True:
         slots = length + column[: high + engine.width(commit, high) if fused else high]
         tokens = rows.at(slots)
-        with_block = fused and commit > 0
-        if with_block:
+        if fused and commit:
             offset, positions = block - length + block_column, block + block_column
             filled = rows.at(positions)
         else:  # every block starts at the first query, or, in a pass that only commits, is not looked at
