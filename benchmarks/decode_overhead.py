@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from sbd.decoding import Autoregressive, Decoder, SelfSpeculative, SetBlock, generate
 from sbd.decoding.engine import Engine
 from sbd.samplers import EntropyBound
-from sbd.speed import model_clock
+from sbd.speed import Stopwatch
 
 
 def small_llama() -> Any:
@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
     options = parser.parse_args()
     model = small_llama()
+    watch = Stopwatch(model.device)
     decoders = {
         "autoregressive": Autoregressive(),
         "set_block 16, gamma 0.1": SetBlock(16, EntropyBound(0.1)),
@@ -116,7 +117,7 @@ def main() -> None:
             times.setdefault("hugging face generate", []).append(time.perf_counter() - start)
             passes["hugging face generate"] = options.new
             for name, decoder in decoders.items():
-                with model_clock(model.device, "wall") as inside:
+                with watch.inside_model() as inside:
                     start = time.perf_counter()
                     out = generate(model, ids, decoder, max_new_tokens=options.new)
                     total = time.perf_counter() - start

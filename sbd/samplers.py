@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from sbd.errors import UserError
+from sbd.integers import integer
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
 Values = Any
@@ -296,8 +297,8 @@ class TopK(TwoStep):
 
     def __post_init__(self) -> None:
         _require(
-            isinstance(self.count, int) and self.count >= 1,
-            f"count of TopK must be an integer of 1 or more, not {self.count}",
+            integer(self.count, 1) is not None,
+            f"count of TopK must be an integer of 1 or more, not {self.count!r}",
         )
 
     def scores(self, logits: Tensor) -> tuple[Tensor, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -30,6 +32,7 @@ ODD_LLAMA = LlamaConfig(
     num_key_value_heads=2,
 )
 """Whose parameters and operations are counted: no two of its sizes are the same."""
+CHAT_TEMPLATE = Path(__file__).resolve().parents[1] / "experiments/templates/chat.jinja"
 SHAPE = {
     "hidden_size": 32,
     "intermediate_size": 64,
@@ -46,6 +49,14 @@ SHAPE = {
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerBase:
     return data.train_tokenizer(TEXTS, vocab_size=320)
+
+
+@pytest.fixture
+def chatty(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The same with the template of conversations that the paper's scale uses."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = CHAT_TEMPLATE.read_text()
+    return tokenizer
 
 
 def random_model(

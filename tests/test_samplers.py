@@ -261,6 +261,7 @@ def test_choosing_tokens_of_a_large_vocabulary_is_bounded_too():
         lambda: ConfidenceThreshold(1.1),
         lambda: ConfidenceThreshold(math.nan),
         lambda: TopK(0),
+        lambda: TopK(True),
         lambda: TopK(1.5),  # type: ignore[arg-type]
     ],
 )

@@ -10,7 +10,7 @@ from sbd.decoding.forward import DirectForward
 from sbd.decoding.rows import Rows
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import _outside_model, counted_gain, measure, predicted_gain, write_csv
+from sbd.speed import Stopwatch, counted_gain, measure, predicted_gain, write_csv
 from tests.decoding.helpers import EOS, prompts, tiny_model
 
 
@@ -61,7 +61,7 @@ def test_time_outside_the_model_is_all_but_its_layers_and_head(execution, direct
 
         monkeypatch.setattr(owner, name, call)
 
-    monkeypatch.setattr("sbd.speed.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
     monkeypatch.setattr(fixed, "_compiled", lambda body, buffers: lambda: body(*buffers))
     monkeypatch.setattr(Engine, "direct", direct)
     slow(DirectForward, "_layers", "model", 2)
@@ -78,7 +78,7 @@ def test_time_outside_the_model_is_all_but_its_layers_and_head(execution, direct
         spent.update(model=0, loop=0)
         generate(model, rows, decoder, 10, eos_token_id=EOS, execution=execution)
 
-    outside, whole = _outside_model(run, model.device, "wall")
+    outside, whole = Stopwatch(model.device).outside_model(run)
     assert min(spent.values()) > 0
     assert (outside, whole) == pytest.approx((spent["loop"], spent["loop"] + spent["model"]))
 
@@ -134,7 +134,7 @@ def test_gains_are_told_apart_from_the_prefill(monkeypatch):
         now[0] += 2 if engine.passes else 100
         return plain(engine, *inputs, **named)
 
-    monkeypatch.setattr("sbd.speed.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
     monkeypatch.setattr(Engine, "forward", slow)
     decoders = {"sbd": SetBlock(4, EntropyBound(0.8)), "spec": SelfSpeculative(4, 2)}
     rows = prompts([4, 6, 5])

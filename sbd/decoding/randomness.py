@@ -8,12 +8,13 @@ gives the text that autoregressive sampling gives with the same seed, and so tri
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 
 import torch
 from torch import Tensor
 
 from sbd.errors import UserError
+from sbd.integers import integer
 
 _MASK = 0xFFFFFFFF
 _CHUNK_ELEMENTS = 2**20
@@ -89,13 +90,14 @@ class Sampling:
             raise UserError(
                 f"temperature must be 0 (greedy) or a number from {least:g} to {most:g}, not {self.temperature!r}"
             )
-        if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 1):
+        if self.top_k is not None and integer(self.top_k, 1) is None:
             raise UserError(f"top_k must be an integer of 1 or more (None for no limit), not {self.top_k!r}")
         if self.top_p is not None and (not isinstance(self.top_p, Real) or not 0 < self.top_p <= 1):
             raise UserError(f"top_p must be above 0 and at most 1 (None for no limit), not {self.top_p!r}")
-        if not isinstance(self.seed, Integral):
+        seed = integer(self.seed)
+        if seed is None:
             raise UserError(f"seed must be an integer, not {self.seed!r}")
-        object.__setattr__(self, "seed", int(self.seed))
+        object.__setattr__(self, "seed", seed)
 
     def choose(self, logits: Tensor, samples: Tensor, positions: Tensor) -> Tensor:
         """Tokens [batch, n] drawn from logits [batch, n, vocab]; ``positions`` [batch, n] count new tokens from 0.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from operator import index
 
 import torch
@@ -16,6 +15,7 @@ from sbd.decoding.randomness import Sampling
 from sbd.decoding.running_text import RunningText
 from sbd.decoding.settings import Autoregressive, Decoder, LongestPrefix, SetBlock
 from sbd.errors import UserError
+from sbd.integers import integer
 
 StopTest = Callable[[list[int]], bool]
 TokenCallback = Callable[[int, list[int]], None]
@@ -99,9 +99,10 @@ def check(
 
 
 def _count(name: str, value: object) -> int:
-    if not isinstance(value, Integral) or value < 1:
+    count = integer(value, 1)
+    if count is None:
         raise UserError(f"{name} must be an integer of 1 or more, not {value!r}")
-    return int(value)
+    return count
 
 
 def _integers(values: object) -> list[int] | None:

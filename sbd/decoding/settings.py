@@ -7,12 +7,15 @@ from numbers import Real
 from typing import Literal
 
 from sbd.errors import UserError
+from sbd.integers import integer
 from sbd.samplers import EntropyBound, Sampler
 
 
-def _check_block_size(decoder: str, value: object, least: int = 1) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UserError(f"block_size of {decoder} must be an integer of {least} or more, not {value!r}")
+def _block_size(decoder: str, value: object) -> int:
+    size = integer(value, 1)
+    if size is None:
+        raise UserError(f"block_size of {decoder} must be an integer of 1 or more, not {value!r}")
+    return size
 
 
 def _check_choice(decoder: str, name: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -52,13 +55,12 @@ class SetBlock:
                 raise UserError(
                     f"block_size of SetBlock must be an integer or a pair (low, high), not {self.block_size!r}"
                 )
-            object.__setattr__(self, "block_size", tuple(self.block_size))
-            for bound in self.block_size:
-                _check_block_size("SetBlock", bound)
-            if self.block_size[0] > self.block_size[1]:
-                raise UserError(f"block_size of SetBlock: the low end of {self.block_size} is above the high end")
+            low, high = (_block_size("SetBlock", bound) for bound in self.block_size)
+            if low > high:
+                raise UserError(f"block_size of SetBlock: the low end of {(low, high)} is above the high end")
+            object.__setattr__(self, "block_size", (low, high))
         else:
-            _check_block_size("SetBlock", self.block_size)
+            object.__setattr__(self, "block_size", _block_size("SetBlock", self.block_size))
         if not callable(self.sampler):
             raise UserError(f"sampler of SetBlock must be callable, like EntropyBound(gamma=0.1), not {self.sampler!r}")
         _check_choice("SetBlock", "first_token", self.first_token, ("masked", "next_token"))
@@ -89,7 +91,7 @@ class LongestPrefix:
     trained_by = ("sdlm",)
 
     def __post_init__(self) -> None:
-        _check_block_size("LongestPrefix", self.block_size)
+        object.__setattr__(self, "block_size", _block_size("LongestPrefix", self.block_size))
         if not isinstance(self.threshold, Real) or not 0 <= self.threshold <= 1:
             raise UserError(f"threshold of LongestPrefix must be a number from 0 to 1, not {self.threshold!r}")
         _check_choice("LongestPrefix", "confidence", self.confidence, ("probability", "entropy"))
@@ -118,15 +120,11 @@ class SelfSpeculative:
     trained_by = ("sbd",)
 
     def __post_init__(self) -> None:
-        _check_block_size("SelfSpeculative", self.block_size)
-        if self.branches is None:
-            object.__setattr__(self, "branches", min(2, self.block_size))
-        if (
-            not isinstance(self.branches, int)
-            or isinstance(self.branches, bool)
-            or not 0 <= self.branches <= self.block_size
-        ):
+        object.__setattr__(self, "block_size", _block_size("SelfSpeculative", self.block_size))
+        branches = min(2, self.block_size) if self.branches is None else integer(self.branches, 0)
+        if branches is None or branches > self.block_size:
             raise UserError(f"branches of SelfSpeculative must be from 0 to block_size, not {self.branches!r}")
+        object.__setattr__(self, "branches", branches)
 
 
 Decoder = Autoregressive | SetBlock | LongestPrefix | SelfSpeculative

@@ -5,7 +5,6 @@ GSM8K and HumanEval are tried in full where their files lie in the folder that S
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,6 @@ from tests.benchmarks.helpers import (
     answer,
 )
 from tests.evaluation_helpers import KEY, jsonl, scripted, tiny_stub
-
-
-@pytest.fixture
-def chatty(tokenizer: Any) -> Any:
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.chat_template = (ROOT / "experiments/templates/chat.jinja").read_text()
-    return tokenizer
 
 
 @pytest.mark.parametrize("task", sorted(CASES))

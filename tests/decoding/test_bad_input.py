@@ -9,7 +9,7 @@ import torch
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
-from sbd.samplers import ConfidenceThreshold, EntropyBound, Factor, TwoStep
+from sbd.samplers import ConfidenceThreshold, EntropyBound, Factor, TopK, TwoStep
 from tests.decoding.helpers import BOS, EOS, FORBIDDEN, LENGTHS, MASK, PAD, prompts, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
@@ -37,6 +37,7 @@ def all_but_late(logits, masked):
         ({"top_p": "0.5"}, "top_p"),
         ({"top_k": 0}, "top_k"),
         ({"top_k": 1.5}, "top_k"),
+        ({"top_k": True}, "top_k"),
         ({"seed": 0.5}, "seed"),
         ({"cache_length": "long"}, "cache_length"),
         ({"sample_ids": [0.5]}, "sample_ids"),
@@ -50,6 +51,7 @@ def all_but_late(logits, masked):
         ({"input_ids": {"input_ids": [[1, 5]]}}, "list of prompts"),
         ({"input_ids": None}, "list of prompts"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"max_new_tokens": True}, "max_new_tokens"),
         ({"num_samples": 0}, "num_samples"),
         ({"sample_ids": [1, 2]}, "sample_ids"),
         ({"input_ids": [[]]}, "empty"),
@@ -145,6 +147,7 @@ def test_a_sampler_is_tried_on_what_a_pass_would_give_it():
     "make",
     [
         lambda: SetBlock(0),
+        lambda: SetBlock(True),
         lambda: SetBlock((3, 2)),
         lambda: SetBlock((0, 2)),
         lambda: SetBlock((1, 2, 3)),  # type: ignore[arg-type]
@@ -191,6 +194,16 @@ def test_token_ids_may_come_from_arrays(kind):
     numbers = {"max_new_tokens": np.int64(6), "seed": np.int32(3), "cache_length": np.int64(128)}
     out = generate(model, given, temperature=1.0, sample_ids=[4 + 2**70, 5 - 2**70], **numbers)
     assert out.tokens == expected.tokens
+
+
+def test_settings_may_be_numbers_of_numpy():
+    four, two = np.int64(4), np.int32(2)
+    made = (SetBlock(four), SetBlock((two, four)), LongestPrefix(four), SelfSpeculative(four, two))  # type: ignore[arg-type]
+    assert made == (SetBlock(4), SetBlock((2, 4)), LongestPrefix(4), SelfSpeculative(4, 2))
+    for decoder in made:
+        assert "np" not in repr(decoder)
+        generate(tiny_model(), [[1, 5, 6]], decoder, max_new_tokens=6)
+    generate(tiny_model(), [[1, 5, 6]], SetBlock(four, TopK(two)), 6, temperature=1.0, top_k=two)  # type: ignore[arg-type]
 
 
 def test_a_sampler_that_stops_revealing_is_found():

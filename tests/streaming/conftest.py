@@ -1,8 +1,7 @@
-"""A tokenizer with a template of conversations, and a folder with files of each format."""
+"""A folder with files of each format."""
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,9 @@ from tests.streaming.helpers import (
     CODE,
     MATH,
     QUESTION,
-    TEMPLATE,
     jsonl,
     parquet_file,
 )
-
-
-@pytest.fixture
-def chatty(tokenizer: Any) -> Any:
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.chat_template = TEMPLATE.read_text()
-    return tokenizer
 
 
 @pytest.fixture

@@ -15,11 +15,9 @@ from sbd.data import PackedRows
 from sbd.experiment_files import load_experiment
 from sbd.steps import prepare, streams
 from tests.cli.helpers import EXPERIMENT
+from tests.conftest import CHAT_TEMPLATE
 
 ROOT = Path(__file__).parents[2]
-
-
-TEMPLATE = ROOT / "experiments/templates/chat.jinja"
 
 
 QUESTION = "Tom has twelve apples and gives three of them to each of his two friends today , how many are left ?"
@@ -72,7 +70,7 @@ def write(sources: dict[str, Any] | None = None, **data: Any) -> None:
         found[name] = {**found.get(name, {}), **changes}
     experiment = {
         **EXPERIMENT,
-        "tokenizer": {"path": "tokenizer", "chat_template": str(TEMPLATE)},
+        "tokenizer": {"path": "tokenizer", "chat_template": str(CHAT_TEMPLATE)},
         "data": {"sequence_length": 160, "too_long": "drop", "sources": found, **data},
     }
     Path("mini.yaml").write_text(yaml.safe_dump(experiment, sort_keys=False))

@@ -13,11 +13,11 @@ from sbd import conversations, streaming
 from sbd.cli import main
 from sbd.data import PackedRows, encode_prompt
 from sbd.errors import UserError
+from tests.conftest import CHAT_TEMPLATE
 from tests.streaming.helpers import (
     CHAT,
     CODE,
     MATH,
-    TEMPLATE,
     documents,
     jsonl,
     parquet_file,
@@ -55,7 +55,7 @@ def test_every_document_is_there_once_with_its_prompt_marked(here: Path, chatty:
     assert manifest["sources"]["math"]["origin"]["files"][0]["file"] == "math.parquet"
     rows = PackedRows("results/mini/data/train")
     assert all(sum(len(d.tokens) for d in rows[i]) <= 160 for i in range(len(rows)))
-    assert rows.tokenizer.chat_template == TEMPLATE.read_text()
+    assert rows.tokenizer.chat_template == CHAT_TEMPLATE.read_text()
 
 
 def test_the_mixture_has_its_shares_and_every_row(here: Path) -> None:

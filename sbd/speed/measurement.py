@@ -1,0 +1,151 @@
+"""Decoders side by side: everything takes turns, and medians of several rounds are reported.
+
+All contenders run in one process, in turn for each batch of prompts, with passes of fixed widths between them, so that
+a slow moment of the machine strikes all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean, median
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from sbd.decoding import Autoregressive, Decoder
+from sbd.decoding.fixed import Execution
+from sbd.errors import UserError
+from sbd.speed.contenders import Counts, Run, ours, theirs
+from sbd.speed.passes import Shape, one_pass, shapes_of
+from sbd.speed.stopwatch import Clock, Stopwatch
+from sbd.speed.table import Timed, row
+
+_REFERENCE = "autoregressive"
+_SAMPLES = 8
+"""Passes of each width that are timed in a round, at the least."""
+
+
+def measure(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    decoders: Mapping[str, Decoder],
+    batch_sizes: Sequence[int] = (1, 8),
+    max_new_tokens: int = 128,
+    eos_token_id: int | Sequence[int] | None = None,
+    repeats: int = 3,
+    hugging_face: bool = True,
+    clock: Clock = "wall",
+    execution: Execution = "eager",
+    in_step: bool = False,
+) -> list[dict[str, Any]]:
+    """One row for each batch size and decoder, our autoregressive loop first, and the baselines of Hugging Face.
+
+    The equation is about passes behind the prompt, so ``gain_decoding`` stands beside ``gain_measured``: there the time
+    of one autoregressive token, which is that of checks, memory and prefill, is taken off each decoder's time (and the
+    tokens that the prefill itself gives off their number). Columns: see ``row``.
+
+    ``prompts`` are token ids; each batch size decodes all of them, in batches. Every contender is warmed up once. The
+    prompt lookup of Hugging Face is measured at batch 1 only, since it knows no other. ``in_step``: each prompt is a
+    batch of its own, of as many equal rows. These start and end their blocks together, which equation 16 takes for
+    granted of a batch; rows of different prompts do not, and wait for each other, in any decoder.
+
+    Raises UserError for prompts that do not fill their batches, and for settings that measure nothing.
+    """
+    watch = Stopwatch(model.device, clock)
+    _require_measurable(prompts, batch_sizes, repeats, in_step)
+    contenders = {_REFERENCE: Autoregressive(), **decoders}
+    shapes = shapes_of(contenders.values())
+    capacity = max(map(len, prompts)) + max_new_tokens + max(width for width, _ in shapes)
+    begin = ours(model, Autoregressive(), 1, eos_token_id, execution)
+    rows = []
+    for size in batch_sizes:
+        if in_step:
+            batches = [[prompt] * size for prompt in prompts]
+        else:
+            batches = [list(prompts[start : start + size]) for start in range(0, len(prompts), size)]
+        runs: dict[str, Run] = {
+            name: ours(model, decoder, max_new_tokens, eos_token_id, execution) for name, decoder in contenders.items()
+        }
+        if hugging_face:
+            runs["hf_generate"] = theirs(model, max_new_tokens, eos_token_id)
+        if hugging_face and size == 1:
+            runs["hf_prompt_lookup"] = theirs(model, max_new_tokens, eos_token_id, prompt_lookup_num_tokens=10)
+        counts = {name: Counts.of(map(run, batches)) for name, run in runs.items()}  # also the warm-up
+        context = round(mean(map(len, prompts)) + counts[_REFERENCE].tokens / sum(map(len, batches)) / 2)
+        passes = {shape: one_pass(model, size, shape, context, capacity, execution) for shape in shapes}
+        rounds = [_round(batches, runs, contenders, begin, passes, watch) for _ in range(repeats)]
+        cost = {shape: median(one.passes[shape] for one in rounds) for shape in shapes}
+        beginning = median(one.beginning for one in rounds)
+        timed = {
+            name: Timed(
+                counts[name],
+                median(one.seconds[name] for one in rounds),
+                beginning,
+                median(one.shares[name] for one in rounds) if name in contenders else None,
+            )
+            for name in runs
+        }
+        for name in runs:
+            decoder = contenders.get(name)
+            about = row(name, size, decoder, timed[name], timed[_REFERENCE], cost, model, clock, execution)
+            rows.append({**about, "in_step": in_step})
+    return rows
+
+
+def _require_measurable(
+    prompts: Sequence[Sequence[int]], batch_sizes: Sequence[int], repeats: int, in_step: bool
+) -> None:
+    if not prompts:
+        raise UserError("speed needs at least one prompt")
+    if repeats < 1 or any(size < 1 for size in batch_sizes):
+        raise UserError("speed needs repeats and batch sizes of 1 or more")
+    for size in batch_sizes:
+        if len(prompts) % size and not in_step:  # pass times are those of full batches
+            raise UserError(
+                f"{len(prompts)} prompts do not fill batches of {size}; measure a multiple of every batch size "
+                "(--problems, --batch-size)"
+            )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Seconds of all batches for each contender and for their beginnings, of one pass, and shares outside the model."""
+
+    seconds: dict[str, float]
+    beginning: float
+    shares: dict[str, float]
+    passes: dict[Shape, float]
+
+
+def _round(
+    batches: Sequence[list[Sequence[int]]],
+    runs: Mapping[str, Run],
+    watched: Iterable[str],
+    begin: Run,
+    passes: Mapping[Shape, Callable[[], object]],
+    watch: Stopwatch,
+) -> _Round:
+    """Everything once with each batch; ``watched`` are those whose share outside the model is asked for."""
+    samples = max(2, _SAMPLES // len(batches))
+    beginning = 0.0
+    seconds = dict.fromkeys(runs, 0.0)
+    parts: dict[str, list[tuple[float, float]]] = {name: [] for name in watched}
+    times: dict[Shape, list[float]] = {shape: [] for shape in passes}
+    for batch in batches:
+        beginning += watch.seconds(partial(begin, batch))
+        for name, run in runs.items():
+            seconds[name] += watch.seconds(partial(run, batch))
+        for name in parts:
+            parts[name].append(watch.outside_model(partial(runs[name], batch)))
+        with torch.inference_mode():
+            for shape, once in passes.items():
+                once()  # the first of several is slower
+                times[shape] += [watch.seconds(once) for _ in range(samples)]
+    shares = {}
+    for name, pairs in parts.items():
+        outside, whole = map(sum, zip(*pairs, strict=True))
+        shares[name] = outside / whole
+    return _Round(seconds, beginning, shares, {shape: mean(values) for shape, values in times.items()})
