@@ -97,7 +97,7 @@ class Rows:
         """Tokens [batch, n], on the device, for absolute positions [batch, n]."""
         sampling = self.request.sampling
         if sampling.greedy:
-            return logits.argmax(-1)
+            return logits.max(-1).indices  # that of argmax, which takes four times as long in bf16 on a CPU
         return sampling.choose(logits, self.samples, to_device(positions - self.start, logits.device))
 
     def reveal(
