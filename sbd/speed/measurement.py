@@ -1,11 +1,12 @@
 """Decoders side by side: everything takes turns, and medians of several rounds are reported.
 
-All contenders run in one process, in turn for each batch of prompts, with passes of fixed widths between them, so that
-a slow moment of the machine strikes all of them.
+All contenders run in one process, in turn for each batch of prompts, and behind each of them passes of fixed widths, so
+that a slow moment of the machine strikes all of them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -129,7 +130,7 @@ def _round(
     watch: Stopwatch,
 ) -> _Round:
     """Everything once with each batch; ``watched`` are those whose share outside the model is asked for."""
-    samples = max(2, _SAMPLES // len(batches))
+    samples = math.ceil(_SAMPLES / len(batches) / len(runs))
     beginning = 0.0
     seconds = dict.fromkeys(runs, 0.0)
     parts: dict[str, list[tuple[float, float]]] = {name: [] for name in watched}
@@ -138,12 +139,12 @@ def _round(
         beginning += watch.seconds(partial(begin, batch))
         for name, run in runs.items():
             seconds[name] += watch.seconds(partial(run, batch))
+            with torch.inference_mode():
+                for shape, once in passes.items():
+                    once()  # the first of several is slower
+                    times[shape] += [watch.seconds(once) for _ in range(samples)]
         for name in parts:
             parts[name].append(watch.outside_model(partial(runs[name], batch)))
-        with torch.inference_mode():
-            for shape, once in passes.items():
-                once()  # the first of several is slower
-                times[shape] += [watch.seconds(once) for _ in range(samples)]
     shares = {}
     for name, pairs in parts.items():
         outside, whole = map(sum, zip(*pairs, strict=True))
