@@ -7,7 +7,7 @@ that a slow moment of the machine strikes all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import mean, median
@@ -124,7 +124,7 @@ class _Round:
 def _round(
     batches: Sequence[list[Sequence[int]]],
     runs: Mapping[str, Run],
-    watched: Iterable[str],
+    watched: Collection[str],
     begin: Run,
     passes: Mapping[Shape, Callable[[], object]],
     watch: Stopwatch,
@@ -133,20 +133,22 @@ def _round(
     samples = math.ceil(_SAMPLES / len(batches) / len(runs))
     beginning = 0.0
     seconds = dict.fromkeys(runs, 0.0)
-    parts: dict[str, list[tuple[float, float]]] = {name: [] for name in watched}
+    outside, seen = dict.fromkeys(watched, 0.0), dict.fromkeys(watched, 0.0)
     times: dict[Shape, list[float]] = {shape: [] for shape in passes}
     for batch in batches:
         beginning += watch.seconds(partial(begin, batch))
         for name, run in runs.items():
-            seconds[name] += watch.seconds(partial(run, batch))
+            of_batch = partial(run, batch)
+            if name in outside:
+                apart, whole = watch.outside_model(of_batch)
+                outside[name] += apart
+                seen[name] += whole
+                seconds[name] += watch.seconds(of_batch) if watch.disturbs else whole
+            else:
+                seconds[name] += watch.seconds(of_batch)
             with torch.inference_mode():
                 for shape, once in passes.items():
                     once()  # the first of several is slower
                     times[shape] += [watch.seconds(once) for _ in range(samples)]
-        for name in parts:
-            parts[name].append(watch.outside_model(partial(runs[name], batch)))
-    shares = {}
-    for name, pairs in parts.items():
-        outside, whole = map(sum, zip(*pairs, strict=True))
-        shares[name] = outside / whole
+    shares = {name: outside[name] / seen[name] for name in outside}
     return _Round(seconds, beginning, shares, {shape: mean(values) for shape, values in times.items()})

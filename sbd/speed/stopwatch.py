@@ -41,13 +41,18 @@ class Stopwatch:
         self._settle()
         return now() - start
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether a run takes longer for being looked into: on a GPU the host waits for every part of a pass then, so
+        that each gets its own time. On a CPU it is two looks at the clock."""
+        return self.device.type == "cuda"
+
     def outside_model(self, run: Callable[[], object]) -> tuple[float, float]:
         """Seconds of a run that are not spent in the layers and the LM head of the model, and those of all of it.
 
         They are what our loop costs: masks, where keys are placed, which positions to reveal, tokens to the host; and
         the prefill's share of it. With passes of fixed shapes, mask and placement are part of what is compiled or
-        captured, and count as the model's. On a GPU the host waits for every part of a pass here, so that each gets its
-        own time; such a run is not timed otherwise.
+        captured, and count as the model's.
         """
         with self.inside_model() as inside:
             total = self.seconds(run)
@@ -71,5 +76,5 @@ class Stopwatch:
 
     def _settle(self) -> None:
         """Wait for what is queued on a GPU."""
-        if self.device.type == "cuda":
+        if self.disturbs:
             torch.cuda.synchronize(self.device)
