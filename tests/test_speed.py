@@ -10,7 +10,7 @@ from sbd.decoding.forward import DirectForward
 from sbd.decoding.rows import Rows
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import Stopwatch, counted_gain, measure, predicted_gain, write_csv
+from sbd.speed import Stopwatch, contenders, counted_gain, measure, predicted_gain, write_csv
 from tests.decoding.helpers import EOS, prompts, tiny_model
 
 
@@ -148,6 +148,26 @@ def test_gains_are_told_apart_from_the_prefill(monkeypatch):
     assert sbd["gain_measured"] == pytest.approx((300 + 54) / (300 + sbd["seconds_decoding"]), abs=1e-4)
     one = measure(model, rows, decoders, [1], max_new_tokens=1, repeats=1, hugging_face=False)
     assert [row["gain_decoding"] for row in one] == ["", "", ""]
+
+
+@pytest.mark.parametrize("disturbs", [False, True])
+def test_a_run_that_waits_for_every_part_is_not_the_one_that_is_timed(disturbs, monkeypatch):
+    """By a clock that moves by 1 s while a GPU is waited for, as it is once at the end of a run that is timed."""
+    model, now, runs = tiny_model(), [0.0], []
+
+    def wait(seconds=1.0):
+        now[0] += seconds
+        return now[0]
+
+    plain = contenders.generate
+    monkeypatch.setattr("time.perf_counter", lambda: wait(1e-9))
+    monkeypatch.setattr(contenders, "generate", lambda *args, **named: runs.append(0) or plain(*args, **named))
+    monkeypatch.setattr(Stopwatch, "disturbs", disturbs)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: wait())
+    (ntp,) = measure(model, prompts([4, 6, 5]), {}, [1], max_new_tokens=10, repeats=1, hugging_face=False)
+    # The warm-up, the beginnings, and once or twice for each batch.
+    assert len(runs) == 3 * (4 if disturbs else 3)
+    assert ntp["seconds"] == (3 if disturbs else 0)
 
 
 def test_bad_input():
