@@ -110,10 +110,10 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
     predicted.set_xlim(0, top)
     predicted.set_ylim(0, top)
     predicted.set_xlabel("gain by equation 16")
-    predicted.set_ylabel("gain measured, without the prefill")
+    predicted.set_ylabel("gain measured,\nwithout the prefill")
     figure.legend(loc="outside upper center", ncols=min(4, len(drawn)))
     text = (
-        f"scale {experiment.scale}, {_measured(experiment, rows)}; {_problems(rows)}; "
+        f"{_measured(experiment, rows)}; {_problems(rows)}; "
         "grey: within 10% of equation 16, of which the prefill is no part"
     )
     style.note(figure, text)
@@ -121,11 +121,13 @@ def draw(experiment: Experiment, rows: pd.DataFrame) -> Figure:
 
 
 def _measured(experiment: Experiment, rows: pd.DataFrame) -> str:
-    """What was timed, where, and by which clock."""
+    """What was timed, where, and by which clock; a checkpoint from elsewhere has no scale and no run."""
     runs = " / ".join(run_label(experiment, run) for run in inputs.unique(rows, "run"))
+    known = any(model in experiment.models for model in inputs.unique(rows, "model"))
     first = rows.iloc[0]
+    of = f"scale {experiment.scale}, run {runs}; " if known else ""
     return (
-        f"run {runs}; {first['device']}, threads: {int(first['threads'])}, {first['dtype']}, torch {first['torch']}; "
+        f"{of}{first['device']}, threads: {int(first['threads'])}, {first['dtype']}, torch {first['torch']}; "
         f"medians by the {first['clock']} clock"
     )
 
@@ -172,8 +174,9 @@ def layout(experiment: Experiment, rows: pd.DataFrame) -> tables.Layout:
         "by eq. 16",
         "by counted passes",
     ]
+    measured = _measured(experiment, rows)
     caption = (
-        f"Scale {experiment.scale}, {_measured(experiment, rows)}. Gain: tokens per second over our autoregressive "
+        f"{measured[0].upper()}{measured[1:]}. Gain: tokens per second over our autoregressive "
         "loop; without prefill: the time of the first token taken off both; by eq. 16: from the times of passes of 1, "
         "k and 2k tokens of every row and the passes of a row per block; by counted passes: the same from the passes "
         "of the batch and what went through them. Positions per pass: of the whole batch, through all layers, after "

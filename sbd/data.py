@@ -30,10 +30,10 @@ _BATCH = 1000
 def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, Any]]:
     """The problems of a JSONL file; a missing, empty or damaged file is a UserError that names the line."""
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name a file of problems in it")
     if not path.is_file():
-        raise UserError(
-            f"no such data file: {path}; check the path in the experiment file or run the rule that makes it"
-        )
+        raise UserError(f"no such data file: {path}; check the path, or run the step that makes it")
     problems = []
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -41,17 +41,18 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, 
                 break
             try:
                 problem = json.loads(line.decode("utf-8"))
-            except ValueError as error:  # of JSON or of UTF-8
-                reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+            except UnicodeDecodeError as error:
+                raise UserError(f"{path}, line {number}: not UTF-8 ({error}); save it in that encoding") from None
+            except json.JSONDecodeError as error:
                 raise UserError(
-                    f"{path}, line {number}: not JSON ({reason}); is the file cut off? make or copy it again"
+                    f"{path}, line {number}: not JSON ({error.msg}); is the file cut off? make or copy it again"
                 ) from None
-            texts = problem if isinstance(problem, dict) else {}
-            missing = [key for key in ("prompt", "solution") if not isinstance(texts.get(key), str) or not texts[key]]
-            if missing:
-                raise UserError(
-                    f"{path}, line {number}: {' and '.join(missing)} missing or empty; each problem needs a text there"
-                )
+            if not isinstance(problem, dict):
+                raise UserError(f'{path}, line {number}: no problem such as {{"prompt": "...", "solution": "..."}}')
+            for key in ("prompt", "solution"):
+                if not isinstance(text := problem.get(key), str) or not text:
+                    what = "missing or empty" if text in (None, "") else "is no text"
+                    raise UserError(f"{path}, line {number}: {key} {what}; each problem needs a text there")
             if half := half_character(problem):
                 raise UserError(f"{path}, line {number}: {half} is half of a character; take it out of the text")
             problems.append(problem)

@@ -12,6 +12,10 @@ class UserError(Exception):
     """What is wrong, where, and what to do about it, in one line."""
 
 
+class UserNote(UserWarning):
+    """What a user should know of what goes on all the same, in one line."""
+
+
 def of_the_place(error: OSError) -> str | None:
     """What to say of an error that the place of a file makes, as a full disk does; None of one that code makes."""
     file = error.filename or "a file"

@@ -81,6 +81,8 @@ def load(
     Raises UserError when the folder is no checkpoint or has no mask token.
     """
     path = str(path)
+    if Path(path).is_dir() and not (Path(path) / "config.json").is_file():
+        raise UserError(f"cannot open a model at {path}: the folder has no config.json; name that of a checkpoint")
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         opened: Any = AutoModelForCausalLM.from_pretrained(

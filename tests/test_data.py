@@ -103,10 +103,12 @@ def test_bad_files_are_named(tokenizer, tmp_path: Path) -> None:
         "empty.jsonl": ("", "holds no problem"),
         "cut.jsonl": (json.dumps(PROBLEMS[0]) + "\n" + json.dumps(PROBLEMS[1])[:30], "line 2: not JSON"),
         "other.jsonl": ('{"question": "x", "solution": "y"}\n', "line 1: prompt missing"),
-        "list.jsonl": ("[1]\n", "line 1"),
+        "list.jsonl": ("[1]\n", "line 1: no problem such as"),
+        "empty_text.jsonl": ('{"prompt": "x", "solution": ""}\n', "line 1: solution missing or empty"),
+        "": (None, "is a folder"),
         "number.jsonl": (
             '{"prompt": 5, "solution": "y"}\n',
-            "line 1: prompt missing or empty; each problem needs a text",
+            "line 1: prompt is no text; each problem needs a text",
         ),
     }
     for name, (text, message) in cases.items():
@@ -115,7 +117,7 @@ def test_bad_files_are_named(tokenizer, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message):
             data.read_problems(tmp_path / name)
     (tmp_path / "latin.jsonl").write_bytes(json.dumps(PROBLEMS[0]).encode() + b'\n{"prompt": "\xe9"}\n')
-    with pytest.raises(UserError, match=r"line 2: not JSON .*can't decode byte 0xe9"):
+    with pytest.raises(UserError, match=r"line 2: not UTF-8 .*can't decode byte 0xe9"):
         data.read_problems(tmp_path / "latin.jsonl")
     (tmp_path / "half.jsonl").write_text(json.dumps(PROBLEMS[0]) + "\n" + json.dumps({**PROBLEMS[1], "id": "x\ud83d"}))
     with pytest.raises(UserError, match=r"half\.jsonl, line 2: \\ud83d is half of a character; take it out"):

@@ -13,6 +13,7 @@ from typing import Any
 from sbd.config import Experiment, RunSpeedConfig, SpeedConfig
 from sbd.errors import UserError
 from sbd.experiment_files import experiment_file
+from sbd.files import require_writable
 from sbd.interruption import STOPPED, Stopped, StopRequest
 
 
@@ -259,12 +260,14 @@ def speed(experiment: Experiment, options: argparse.Namespace) -> None:
 
     if isinstance(settings, RunSpeedConfig):
         checkpoint: str | Path = trained_checkpoint(experiment, options.model, settings.run)
-        shown = {"model": options.model, "run": settings.run}
+        shown, label = {"model": options.model, "run": settings.run}, f"{options.model} {settings.run}"
         output = options.output or experiment.work_folder / "speed" / options.model / f"{settings.run}.csv"
     else:
         checkpoint, output = str(options.checkpoint), options.output
-        shown = {"model": checkpoint, "run": "checkpoint"}
-    speed.run(experiment, checkpoint, settings, output, shown, options.execution, options.prompts)
+        shown, label = {"model": checkpoint, "run": "checkpoint"}, checkpoint
+    if options.figure is not None:
+        require_writable(options.figure / "decoding_speed.csv")
+    speed.run(experiment, checkpoint, settings, output, shown, label, options.execution, options.prompts)
     if options.figure is not None:
         from paper_figures import decoding_speed
 

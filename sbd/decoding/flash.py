@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from sbd.errors import UserNote
+
 _WIDEST_HEAD = 256
 
 
@@ -29,6 +31,7 @@ def _library() -> Any:
             warnings.warn(
                 f"flash-attn is installed but cannot be imported ({said}), so attention goes through SDPA; "
                 "install it for this torch and CUDA",
+                UserNote,
                 stacklevel=2,
             )
         return None

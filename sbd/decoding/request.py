@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from sbd.decoding.randomness import Sampling
 from sbd.decoding.running_text import RunningText
 from sbd.decoding.settings import Autoregressive, Decoder, LongestPrefix, SetBlock
-from sbd.errors import UserError
+from sbd.errors import UserError, UserNote
 from sbd.integers import integer
 
 StopTest = Callable[[list[int]], bool]
@@ -309,5 +309,6 @@ def _warn_of_training(model: PreTrainedModel, decoder: Decoder) -> None:
     warnings.warn(
         f"{type(decoder).__name__} is for models trained with {' or '.join(decoder.trained_by)}; "
         f"{found}, so expect poor text",
+        UserNote,
         stacklevel=4,
     )

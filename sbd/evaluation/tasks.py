@@ -42,7 +42,7 @@ def problems(data: str, **metadata: Any) -> dict[str, Documents]:
     found = read_problems(data)
     for number, problem in enumerate(found, 1):
         if not isinstance(problem.get("answer"), str):
-            raise UserError(f"{data}, line {number}: no answer to score against; make the file again")
+            raise UserError(f"{data}, line {number}: no text `answer` to score against; give each problem one")
     return {"test": Documents(found)}
 
 

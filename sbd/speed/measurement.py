@@ -6,7 +6,6 @@ that a slow moment of the machine strikes all of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,14 +18,15 @@ from transformers import PreTrainedModel
 from sbd.decoding import Autoregressive, Decoder
 from sbd.decoding.fixed import Execution
 from sbd.errors import UserError
+from sbd.progress import progress
 from sbd.speed.contenders import Counts, Run, ours, theirs
 from sbd.speed.passes import Shape, one_pass, shapes_of
 from sbd.speed.stopwatch import Clock, Stopwatch
 from sbd.speed.table import Timed, row
 
 _REFERENCE = "autoregressive"
-_SAMPLES = 8
-"""Passes of each width that are timed in a round, at the least."""
+_BURST, _MOST = 5e-3, 8
+"""Passes of one width in a row: for so many seconds, and no more of them than that."""
 
 
 def measure(
@@ -41,6 +41,7 @@ def measure(
     clock: Clock = "wall",
     execution: Execution = "eager",
     in_step: bool = False,
+    label: str | None = None,
 ) -> list[dict[str, Any]]:
     """One row for each batch size and decoder, our autoregressive loop first, and the baselines of Hugging Face.
 
@@ -51,7 +52,8 @@ def measure(
     ``prompts`` are token ids; each batch size decodes all of them, in batches. Every contender is warmed up once. The
     prompt lookup of Hugging Face is measured at batch 1 only, since it knows no other. ``in_step``: each prompt is a
     batch of its own, of as many equal rows. These start and end their blocks together, which equation 16 takes for
-    granted of a batch; rows of different prompts do not, and wait for each other, in any decoder.
+    granted of a batch; rows of different prompts do not, and wait for each other, in any decoder. ``label``: how far it
+    is, on the error stream, under this name.
 
     Raises UserError for prompts that do not fill their batches, and for settings that measure nothing.
     """
@@ -61,38 +63,41 @@ def measure(
     shapes = shapes_of(contenders.values())
     capacity = max(map(len, prompts)) + max_new_tokens + max(width for width, _ in shapes)
     begin = ours(model, Autoregressive(), 1, eos_token_id, execution)
-    rows = []
-    for size in batch_sizes:
-        if in_step:
-            batches = [[prompt] * size for prompt in prompts]
-        else:
-            batches = [list(prompts[start : start + size]) for start in range(0, len(prompts), size)]
-        runs: dict[str, Run] = {
+
+    def runs_of(size: int) -> dict[str, Run]:
+        runs = {
             name: ours(model, decoder, max_new_tokens, eos_token_id, execution) for name, decoder in contenders.items()
         }
         if hugging_face:
             runs["hf_generate"] = theirs(model, max_new_tokens, eos_token_id)
         if hugging_face and size == 1:
             runs["hf_prompt_lookup"] = theirs(model, max_new_tokens, eos_token_id, prompt_lookup_num_tokens=10)
-        counts = {name: Counts.of(map(run, batches)) for name, run in runs.items()}  # also the warm-up
-        context = round(mean(map(len, prompts)) + counts[_REFERENCE].tokens / sum(map(len, batches)) / 2)
-        passes = {shape: one_pass(model, size, shape, context, capacity, execution) for shape in shapes}
-        rounds = [_round(batches, runs, contenders, begin, passes, watch) for _ in range(repeats)]
-        cost = {shape: median(one.passes[shape] for one in rounds) for shape in shapes}
-        beginning = median(one.beginning for one in rounds)
-        timed = {
-            name: Timed(
-                counts[name],
-                median(one.seconds[name] for one in rounds),
-                beginning,
-                median(one.shares[name] for one in rounds) if name in contenders else None,
-            )
-            for name in runs
-        }
-        for name in runs:
-            decoder = contenders.get(name)
-            about = row(name, size, decoder, timed[name], timed[_REFERENCE], cost, model, clock, execution)
-            rows.append({**about, "in_step": in_step})
+        return runs
+
+    plan = [(size, _batches(prompts, size, in_step), runs_of(size)) for size in batch_sizes]
+    turns = (1 + repeats) * sum(len(batches) * len(runs) for _, batches, runs in plan)
+    rows = []
+    with progress(turns, label or "", unit="turn", disable=label is None) as bar:
+        for size, batches, runs in plan:
+            counts = {name: _warm_up(run, batches, bar.update) for name, run in runs.items()}
+            context = round(mean(map(len, prompts)) + counts[_REFERENCE].tokens / sum(map(len, batches)) / 2)
+            passes = {shape: one_pass(model, size, shape, context, capacity, execution) for shape in shapes}
+            rounds = [_round(batches, runs, contenders, begin, passes, watch, bar.update) for _ in range(repeats)]
+            cost = {shape: median(one.passes[shape] for one in rounds) for shape in shapes}
+            beginning = median(one.beginning for one in rounds)
+            timed = {
+                name: Timed(
+                    counts[name],
+                    [one.seconds[name] for one in rounds],
+                    beginning,
+                    median(one.shares[name] for one in rounds) if name in contenders else None,
+                )
+                for name in runs
+            }
+            for name in runs:
+                decoder = contenders.get(name)
+                about = row(name, size, decoder, timed[name], timed[_REFERENCE], cost, model, clock, execution)
+                rows.append({**about, "in_step": in_step})
     return rows
 
 
@@ -109,6 +114,21 @@ def _require_measurable(
                 f"{len(prompts)} prompts do not fill batches of {size}; measure a multiple of every batch size "
                 "(--problems, --batch-size)"
             )
+
+
+def _batches(prompts: Sequence[Sequence[int]], size: int, in_step: bool) -> list[list[Sequence[int]]]:
+    if in_step:
+        return [[prompt] * size for prompt in prompts]
+    return [list(prompts[start : start + size]) for start in range(0, len(prompts), size)]
+
+
+def _warm_up(run: Run, batches: Sequence[list[Sequence[int]]], done: Callable[[], object]) -> Counts:
+    """What the batches come to, which is the same in every round."""
+    parts = []
+    for batch in batches:
+        parts.append(run(batch))
+        done()
+    return Counts.of(parts)
 
 
 @dataclass(frozen=True)
@@ -128,9 +148,9 @@ def _round(
     begin: Run,
     passes: Mapping[Shape, Callable[[], object]],
     watch: Stopwatch,
+    done: Callable[[], object],
 ) -> _Round:
     """Everything once with each batch; ``watched`` are those whose share outside the model is asked for."""
-    samples = math.ceil(_SAMPLES / len(batches) / len(runs))
     beginning = 0.0
     seconds = dict.fromkeys(runs, 0.0)
     outside, seen = dict.fromkeys(watched, 0.0), dict.fromkeys(watched, 0.0)
@@ -148,7 +168,16 @@ def _round(
                 seconds[name] += watch.seconds(of_batch)
             with torch.inference_mode():
                 for shape, once in passes.items():
-                    once()  # the first of several is slower
-                    times[shape] += [watch.seconds(once) for _ in range(samples)]
+                    _burst(once, watch)  # in which a pass still finds the caches full of something else
+                    times[shape] += _burst(once, watch)
+            done()
     shares = {name: outside[name] / seen[name] for name in outside}
     return _Round(seconds, beginning, shares, {shape: mean(values) for shape, values in times.items()})
+
+
+def _burst(once: Callable[[], object], watch: Stopwatch) -> list[float]:
+    """Seconds of passes in a row."""
+    times = [watch.seconds(once)]
+    while sum(times) < _BURST and len(times) < _MOST:
+        times.append(watch.seconds(once))
+    return times

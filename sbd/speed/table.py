@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -25,13 +26,19 @@ from sbd.speed.stopwatch import Clock
 
 @dataclass(frozen=True)
 class Timed:
-    """What a contender gave, and the medians of its rounds."""
+    """What a contender gave, and how long it took."""
 
     counts: Counts
-    seconds: float
+    rounds: Sequence[float]
+    """Seconds of each."""
     beginning: float
     """Of them, what checks, memory and prefill took: the time of one autoregressive token of each prompt."""
     share_outside_model: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The median of the rounds."""
+        return median(self.rounds)
 
     @property
     def decoding(self) -> float:
@@ -70,7 +77,8 @@ def row(
     """The row of a contender at one batch size; ``decoder`` is None for what is not ours, ``times`` are seconds.
 
     ``gain_measured`` is what a user has of it, ``gain_decoding`` the same behind the prefill, which the equation is
-    about. Times of passes are in milliseconds, and what does not apply is empty.
+    about. ``spread`` is what the slowest round took longer than the fastest, over the median. Times of passes are in
+    milliseconds, and what does not apply is empty.
     """
     k, counts = 1 if decoder is None else block_of(decoder), timed.counts
     per_forward = counts.tokens / counts.forward_passes
@@ -93,6 +101,8 @@ def row(
         "batch": batch,
         "tokens": counts.tokens,
         "seconds": round(timed.seconds, 6),
+        "rounds": len(timed.rounds),
+        "spread": round((max(timed.rounds) - min(timed.rounds)) / timed.seconds, 4),
         "seconds_decoding": number(None if decoder is None else timed.decoding, 6),
         "tokens_per_second": round(counts.tokens / timed.seconds, 3),
         "tokens_per_forward": round(per_forward, 4),

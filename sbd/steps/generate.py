@@ -46,7 +46,7 @@ def run(model_path: str, prompts: Sequence[str], decoder_name: str, decoder: Dec
         require_writable(options.trace)
     model, tokenizer = sbd.load(model_path, dtype=options.dtype)
     # Problems end with a new line, and models of this project have seen no other.
-    prompts = [prompt if prompt.endswith("\n") else prompt + "\n" for prompt in prompts]
+    prompts = [prompt if not prompt or prompt.endswith("\n") else prompt + "\n" for prompt in prompts]
     out = sbd.generate(
         model,
         [encode_prompt(tokenizer, prompt) for prompt in prompts],

@@ -13,6 +13,9 @@ from sbd.files import require_writable
 from sbd.modeling import DTYPES
 from sbd.speed import measure, write_csv
 
+_UNSTEADY = 0.25
+"""A spread of rounds that is worth a word."""
+
 
 def run(
     experiment: Experiment,
@@ -20,10 +23,13 @@ def run(
     settings: SpeedConfig,
     output: Path,
     shown: dict[str, str],
+    label: str,
     execution: Execution = "eager",
     prompts: Path | None = None,
 ) -> None:
     """Measure a checkpoint; writes ``output``, a row for each batch size and decoder, which ``shown`` begins.
+
+    label: what it is called on the terminal.
 
     checkpoint: a folder or a hub id. prompts: a file of problems (default: the test problems of the benchmark).
     """
@@ -42,11 +48,17 @@ def run(
         clock=settings.clock,
         execution=execution,
         in_step=settings.in_step,
+        label=f"{label} speed",
     )
     write_csv(output, [{**shown, "problems": len(problems), **row} for row in rows])
     for row in rows:
         print(
-            f"{' '.join(shown.values()).rstrip()}, batch {row['batch']}, {row['decoder']}: "
+            f"{label}, batch {row['batch']}, {row['decoder']}: "
             f"{row['tokens_per_second']:.0f} tokens/s, {row['tokens_per_forward']:.2f} tokens per forward"
+        )
+    if (spread := max(row["spread"] for row in rows)) > _UNSTEADY:
+        print(
+            f"rounds differ by up to {spread:.0%}: the machine did something else as well; where that matters, "
+            "measure again, or by the processor's clock (--clock cpu --threads 1)"
         )
     print(output)
