@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import torch
@@ -164,7 +164,7 @@ def _not_negative(name: str, value: float) -> None:
 
 
 class TwoStep(ABC):
-    """A sampler in two steps: numbers of each position, and what they reveal."""
+    """A sampler in two steps: numbers of each position, from its logits alone, and what they reveal."""
 
     def __call__(self, logits: Tensor, masked: Tensor) -> Tensor:
         """Logits [batch, k, vocab] and masked [batch, k] -> reveal [batch, k]."""
@@ -177,6 +177,11 @@ class TwoStep(ABC):
     @abstractmethod
     def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
         """Scores and masked [batch, k] -> reveal [batch, k]: tensors, or arrays of numpy, all of them."""
+
+
+def is_two_step(sampler: Sampler) -> TypeGuard[TwoStep]:
+    """Whether its steps are all there is to it."""
+    return isinstance(sampler, TwoStep) and type(sampler).__call__ is TwoStep.__call__
 
 
 @dataclass(frozen=True)

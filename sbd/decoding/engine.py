@@ -134,6 +134,10 @@ class Engine:
         able = self.run is not None and self.fixed is None and self.device.type == "cpu"
         return able and 0 < few <= share * shape[0] * shape[1]
 
+    def picks(self, few: int, every: int) -> bool:
+        """Whether ``few`` of ``every`` state go through the LM head alone; a GPU keeps its fixed shape."""
+        return self.fixed is None and self.device.type == "cpu" and 0 < few <= _PACK_BELOW * every
+
     def _count(self, queries: int) -> None:
         if self.passes > 1:
             self.queries += queries

@@ -93,15 +93,25 @@ class Rows:
         """Note that a block of each row starts at ``positions`` [batch, 1]."""
         self.is_block_start[self._row, positions] = True
 
-    def choose(self, logits: Tensor, positions: np.ndarray) -> Tensor:
-        """Tokens [batch, n], on the device, for absolute positions [batch, n]."""
+    def choose(self, logits: Tensor, positions: np.ndarray, row: np.ndarray | None = None) -> Tensor:
+        """Tokens [batch, n], on the device, for absolute positions [batch, n].
+
+        ``row`` [batch]: the row of each, where the first dimension of both is another one than that of the rows.
+        """
         sampling = self.request.sampling
         if sampling.greedy:
             return logits.max(-1).indices  # that of argmax, which takes four times as long in bf16 on a CPU
-        return sampling.choose(logits, self.samples, to_device(positions - self.start, logits.device))
+        samples, start = self.samples, self.start
+        if row is not None:
+            samples, start = samples[to_device(row, samples.device)], start[row]
+        return sampling.choose(logits, samples, to_device(positions - start, logits.device))
 
     def reveal(
-        self, positions: np.ndarray, tokens: np.ndarray, reveal: np.ndarray, entropies: Tensor | None = None
+        self,
+        positions: np.ndarray,
+        tokens: np.ndarray,
+        reveal: np.ndarray,
+        entropies: Tensor | np.ndarray | None = None,
     ) -> bool:
         """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True.
 
@@ -112,10 +122,12 @@ class Rows:
         self.sequence[row, at] = found
         self.revealed_at[row, at] = self.pass_number
         if self.entropy is not None and entropies is not None:
-            self.entropy[row, at] = to_host(entropies)[row, place]
-        if not self.end_tokens.isdisjoint(found.tolist()):
-            ends = np.isin(found, self.request.end_tokens)
-            np.minimum.at(self.end[:, 0], row[ends], at[ends] + 1)
+            recorded = entropies if isinstance(entropies, np.ndarray) else to_host(entropies)
+            self.entropy[row, at] = recorded[row, place]
+        if not self.end_tokens.isdisjoint(chosen := found.tolist()):
+            for number, token in enumerate(chosen):
+                if token in self.end_tokens:
+                    self.end[row[number]] = min(self.end[row[number], 0], at[number] + 1)
         return len(row) > 0
 
     def advance(self, known: np.ndarray) -> None:

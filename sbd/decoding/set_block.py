@@ -21,17 +21,19 @@ from torch import Tensor
 
 from sbd.decoding.autoregressive import prefill
 from sbd.decoding.engine import Engine
+from sbd.decoding.open_slots import OpenSlots
 from sbd.decoding.randomness import random_integers
 from sbd.decoding.rows import Rows, to_device, to_host
 from sbd.decoding.settings import SetBlock
 from sbd.errors import UserError
-from sbd.samplers import Sampler, TwoStep, entropies
+from sbd.samplers import Sampler, entropies, is_two_step
 
 
 def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     """Until every row is done: one pass, one choice of what to reveal, a new block for rows that finished one."""
     low, high = settings.sizes
     mask_token, device, sampler = rows.request.mask_token, engine.device, settings.sampler
+    two_step = is_two_step(sampler)
     fused, one_size, ahead = settings.commit == "fused", low == high, settings.first_token == "next_token"
     column = np.arange(2 * high)
     block_column = column[:high]
@@ -60,7 +62,11 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             masked &= ~committing
         # What stands behind the end of the text is no part of it: no pass is spent on it.
         open_slots = masked & (positions < rows.end)
-        is_choice = np.count_nonzero(open_slots) > 1  # else every sampler reveals what is open
+        count = int(np.count_nonzero(open_slots))
+        is_choice = count > 1  # else every sampler reveals what is open
+        picked = None
+        if known is None and (two_step or not is_choice) and engine.picks(count, open_slots.size):
+            picked = OpenSlots(open_slots)
         limit = needed = None
         if rows.batch > 1 or commit or not one_size:  # else one whole block: nothing is hidden, all is needed
             limit = to_device(np.where(slots < block, slots + 1, end) if commit else end, device)
@@ -75,27 +81,35 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
         )
         rows.pass_number += 1
         decided = None
-        if offset is not None:
-            if ahead:  # the state that predicts the first slot is that of the token before it, in this very pass
-                offset[:, 0] -= committing[:, 0]
-                decided = committing
+        if offset is not None and ahead:
+            # The state that predicts the first slot is that of the token before it, in this very pass.
+            offset[:, 0] -= committing[:, 0]
+            decided = committing
+        if picked is not None:
+            logits = engine.logits(picked.states(hidden, offset))
+        elif offset is not None:
             logits = engine.logits(hidden, to_device(offset, device))
+        elif known is not None:
+            logits, decided, known = engine.logits(known.before(hidden[:, :high])), known.rows, None
         else:
-            states = hidden[:, :high]
-            if known is not None:
-                states, decided, known = known.before(states), known.rows, None
-            logits = engine.logits(states)
-            if ahead and commit:  # a separate one: the pass behind it looks at the block
-                known = _Last(hidden, block - length, committing)
+            logits = engine.logits(hidden[:, :high])
+        if ahead and commit and not fused:  # the pass behind it looks at the block
+            known = _Last(hidden, block - length, committing)
 
-        choice = _Choice(sampler, logits, open_slots) if is_choice else None
-        chosen = rows.choose(logits, positions)
+        choice = _Choice(sampler, logits, open_slots, picked) if is_choice else None
+        if picked is None:
+            chosen = rows.choose(logits, positions)
+        else:
+            chosen = rows.choose(logits, positions[picked.row, picked.place][:, None], picked.row)
         recorded = None if rows.entropy is None else entropies(logits)
         del logits  # the next pass makes as many
         reveal = open_slots if choice is None else choice.on_host()
         if decided is not None:
             reveal[:, :1] |= masked[:, :1] & decided
-        if not rows.reveal(positions, to_host(chosen), reveal, recorded) and is_choice:
+        tokens = to_host(chosen)
+        if picked is not None:
+            tokens, recorded = picked.spread(tokens), None if recorded is None else picked.spread(to_host(recorded))
+        if not rows.reveal(positions, tokens, reveal, recorded) and is_choice:
             engine.check()
             raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
 
@@ -128,12 +142,15 @@ def _sizes(rows: Rows, settings: SetBlock, number: np.ndarray) -> np.ndarray | i
 
 
 class _Choice:
-    """What the sampler reveals of ``open_slots`` [batch, k]: begun on the device, read once all else is on its way."""
+    """What the sampler reveals of ``open_slots`` [batch, k]: begun on the device, read once all else is on its way.
 
-    def __init__(self, sampler: Sampler, logits: Tensor, open_slots: np.ndarray):
-        self.sampler, self.open_slots = sampler, open_slots
+    logits: of all slots [batch, k, vocab], or, for a sampler of two steps, of those ``picked`` [open, 1, vocab].
+    """
+
+    def __init__(self, sampler: Sampler, logits: Tensor, open_slots: np.ndarray, picked: OpenSlots | None):
+        self.sampler, self.open_slots, self.picked = sampler, open_slots, picked
         self.select = None
-        if isinstance(sampler, TwoStep) and type(sampler).__call__ is TwoStep.__call__:
+        if is_two_step(sampler):
             self.found, self.select = sampler.scores(logits), sampler.select
         else:
             self.found = (sampler(logits, to_device(open_slots, logits.device)),)
@@ -143,6 +160,10 @@ class _Choice:
         if not all(isinstance(values, Tensor) for values in self.found):
             raise self._unfit()
         found = tuple(map(to_host, self.found))
+        if self.picked is not None:
+            if any(values.shape != (len(self.picked.row), 1) for values in found):
+                raise self._unfit()
+            found = tuple(map(self.picked.spread, found))
         reveal = found[0] if self.select is None else self.select(found, self.open_slots)
         if reveal.shape != self.open_slots.shape or reveal.dtype != bool:
             raise self._unfit()
