@@ -356,7 +356,7 @@ def test_wrong_tasks_data_and_numbers_are_named(tokenizer, tmp_path: Path, monke
     cut.write_text(json.dumps(problems[0]) + "\n" + json.dumps(problems[1])[:50])
     with pytest.raises(UserError, match=r"cut.jsonl, line 2: not JSON"):
         run(data=cut)
-    with pytest.raises(UserError, match="line 1: no answer"):
+    with pytest.raises(UserError, match="line 1: no text `answer`"):
         run(data=jsonl(tmp_path / "a.jsonl", [{"prompt": "a\n", "solution": "b"}]))
     with pytest.raises(UserError, match="line 1: no entry_point or no tests"):
         run(task=TASKS / "tiny_code.yaml")

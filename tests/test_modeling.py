@@ -37,6 +37,8 @@ def test_an_unknown_architecture_and_a_folder_without_model_are_named(tokenizer,
         modeling.create("gpt", {}, tokenizer, 0)
     with pytest.raises(UserError, match="cannot open a model"):
         modeling.load(tmp_path / "nothing")
+    with pytest.raises(UserError, match=r"the folder has no config\.json"):
+        modeling.load(tmp_path)
 
 
 def test_a_checkpoint_that_is_cut_off_or_of_another_shape_is_named(tokenizer, tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from sbd.errors import UserError
 _PACK_BELOW = 0.8
 _PACK_SINGLE_BELOW = 0.4
 """Share of needed queries below which leaving out the others pays; less where a row has a single one."""
+_PICK_ABOVE = 8192
+"""Logits that are not made, above which it pays to take the other slots out."""
 
 
 class Engine:
@@ -136,7 +138,8 @@ class Engine:
 
     def picks(self, few: int, every: int) -> bool:
         """Whether ``few`` of ``every`` state go through the LM head alone; a GPU keeps its fixed shape."""
-        return self.fixed is None and self.device.type == "cpu" and 0 < few <= _PACK_BELOW * every
+        spared = (every - few) * self.model.config.vocab_size
+        return few > 0 and spared > _PICK_ABOVE and self.fixed is None and self.device.type == "cpu"
 
     def _count(self, queries: int) -> None:
         if self.passes > 1:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from sbd.decoding import Autoregressive, Decoder
+from sbd.decoding import Autoregressive, Decoder, fixed
 from sbd.decoding.fixed import Execution
 from sbd.errors import UserError
 from sbd.progress import progress
@@ -59,6 +59,7 @@ def measure(
     """
     watch = Stopwatch(model.device, clock)
     _require_measurable(prompts, batch_sizes, repeats, in_step)
+    fixed.check(model, execution)
     contenders = {_REFERENCE: Autoregressive(), **decoders}
     shapes = shapes_of(contenders.values())
     capacity = max(map(len, prompts)) + max_new_tokens + max(width for width, _ in shapes)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 from sbd.cli import build_parser, main
+from sbd.errors import UserNote
 from tests.cli.helpers import ROOT
 
 
@@ -120,6 +122,13 @@ def test_a_place_that_cannot_be_written_is_one_line(monkeypatch, capsys, error: 
     assert main(["collect"]) == 2
     [found] = capsys.readouterr().err.splitlines()
     assert found.startswith(f"sbd collect: error: {line}")
+
+
+def test_a_warning_of_our_own_is_one_line(monkeypatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    assert main(["check", "--experiment", str(ROOT / "experiments/nothing.yaml")]) == 2
+    assert warnings.formatwarning("poor text", UserNote, "place.py", 3) == "sbd: warning: poor text\n"
+    assert "place.py:3: UserWarning: other" in warnings.formatwarning("other", UserWarning, "place.py", 3)
 
 
 def test_names_that_the_command_line_knows_without_torch_are_those_of_the_library() -> None:

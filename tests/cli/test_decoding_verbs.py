@@ -39,6 +39,7 @@ def test_generate_prints_text_and_counts_and_writes_a_page(here: Path, capfd: py
             ("Mia", "--model", "nowhere", "--decoder", "eb"),
             "cannot open a model at nowhere: there is no such folder, and as a hub id: ",
         ),
+        (("", "--model", "CHECKPOINT", "--decoder", "eb"), "the prompt is empty"),
         (("Mia", "--model", "nowhere", "--decoder", "nope"), "unknown decoder 'nope'; mini.yaml has ntp, eb"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--temperature", "-1"), "temperature must be 0"),
         (("Mia", "--model", "CHECKPOINT", "--decoder", "eb", "--max-new-tokens", "600"), "512 positions of the model"),
@@ -105,7 +106,7 @@ def test_speed_writes_a_row_for_each_contender(here: Path) -> None:
     options = ("--model", "llama", "--run", "sbd", "--decoder", "eb", "--batch-size", "1", "--problems", "2")
     assert sbd("speed", *options) == 0
     rows = Path("results/mini/speed/llama/sbd.csv").read_text().splitlines()
-    assert rows[0].startswith("model,run,problems,decoder,batch,tokens,seconds,seconds_decoding,tokens_per_second")
+    assert rows[0].startswith("model,run,problems,decoder,batch,tokens,seconds,rounds,spread,seconds_decoding,")
     assert [row.split(",")[3] for row in rows[1:]] == ["autoregressive", "eb", "hf_generate", "hf_prompt_lookup"]
 
 
@@ -118,7 +119,10 @@ def test_speed_measures_any_checkpoint_on_any_prompts(here: Path, refuses: Calla
     rows = [line.split(",")[:4] for line in Path("mine.csv").read_text().splitlines()[1:]]
     assert rows[:2] == [[checkpoint, "checkpoint", "1", "autoregressive"], [checkpoint, "checkpoint", "1", "eb"]]
     assert {path.name for path in Path("drawn").iterdir()} >= {"decoding_speed.png", "decoding_speed.md"}
-    assert checkpoint in Path("drawn/decoding_speed.md").read_text()
+    said = Path("drawn/decoding_speed.md").read_text()
+    assert checkpoint in said
+    assert "cale mini" not in said  # it is of no scale
+    assert "drawn/decoding_speed.md: File exists" in refuses("speed", *options, *output[:3], "drawn/decoding_speed.md")
     assert "give --output, and no --run" in refuses("speed", *options)
     assert "either --model" in refuses("speed", *options, "--model", "llama")
     assert "either --model" in refuses("speed", "--decoder", "eb")

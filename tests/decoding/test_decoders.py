@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
+from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, engine, generate
 from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
 from sbd.samplers import ConfidenceThreshold, CumulativeEntropy, EntropyBound, Factor, TopK
@@ -57,9 +57,11 @@ def test_set_block_equals_recomputing_everything(model, gamma, first_token, comm
     ids=repr,
 )
 @pytest.mark.parametrize("block_size", [4, (2, 5)], ids=repr)
+@pytest.mark.parametrize("above", [0, 10**9], ids=["open slots", "all slots"])
 def test_every_sampler_and_ranges_of_block_sizes_equal_recomputing_everything(
-    model, sampler, commit, first_token, block_size
+    model, sampler, commit, first_token, block_size, above, monkeypatch
 ):
+    monkeypatch.setattr(engine, "_PICK_ABOVE", above)
     rows = prompts(LENGTHS)
     decoder = SetBlock(block_size, sampler, first_token, commit)
     out = generate(model, rows, decoder, max_new_tokens=14, eos_token_id=ENDS, seed=3, sample_ids=[7, 8, 9, 10])

@@ -4,11 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from sbd.decoding import SetBlock, generate
+from sbd.decoding import SetBlock, engine, generate
 from sbd.decoding.engine import Engine
 from sbd.decoding.open_slots import OpenSlots
 from sbd.samplers import ConfidenceThreshold, EntropyBound, TopK
 from tests.decoding.helpers import EOS, LENGTHS, by_row, prompts, tiny_model
+
+
+@pytest.fixture(autouse=True)
+def pays_at_any_size(monkeypatch):
+    monkeypatch.setattr(engine, "_PICK_ABOVE", 0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
