@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -116,6 +117,7 @@ def train(
     """
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
+    AcceleratorState._reset_state()  # else a process could not train again in another precision
     accelerator = Accelerator(mixed_precision=mixed_precision(settings.precision))
     ranks, rank = accelerator.num_processes, accelerator.process_index
     if settings.batch_rows % ranks:

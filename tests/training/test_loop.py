@@ -43,6 +43,16 @@ def test_a_checkpoint_in_bf16_opens_as_such_and_training_kept_float32(rows, toke
         assert torch.equal(half[name], full[name].bfloat16())
 
 
+def test_one_process_trains_in_one_precision_after_the_other(rows, tokenizer, tmp_path: Path) -> None:
+    said = [
+        run(rows, tokenizer, tmp_path / str(number), dataclasses.replace(SETTINGS, steps=2, precision=precision))[
+            "precision"
+        ]
+        for number, precision in enumerate(("bf16", "fp32", "bf16"))
+    ]
+    assert said == ["bf16", "no", "bf16"]
+
+
 def test_accumulation_over_micro_batches_changes_nothing(rows, tokenizer, tmp_path: Path) -> None:
     run(rows, tokenizer, tmp_path / "two")
     run(rows, tokenizer, tmp_path / "one", dataclasses.replace(SETTINGS, micro_rows=4))
