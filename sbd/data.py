@@ -43,9 +43,10 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[dict[str, 
                 problem = json.loads(line.decode("utf-8"))
             except UnicodeDecodeError as error:
                 raise UserError(f"{path}, line {number}: not UTF-8 ({error}); save it in that encoding") from None
-            except json.JSONDecodeError as error:
+            except ValueError as error:  # of JSON, or of a number too long for Python
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else error
                 raise UserError(
-                    f"{path}, line {number}: not JSON ({error.msg}); is the file cut off? make or copy it again"
+                    f"{path}, line {number}: not JSON ({reason}); is the file cut off? make or copy it again"
                 ) from None
             if not isinstance(problem, dict):
                 raise UserError(f'{path}, line {number}: no problem such as {{"prompt": "...", "solution": "..."}}')

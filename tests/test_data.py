@@ -105,6 +105,7 @@ def test_bad_files_are_named(tokenizer, tmp_path: Path) -> None:
         "other.jsonl": ('{"question": "x", "solution": "y"}\n', "line 1: prompt missing"),
         "list.jsonl": ("[1]\n", "line 1: no problem such as"),
         "empty_text.jsonl": ('{"prompt": "x", "solution": ""}\n', "line 1: solution missing or empty"),
+        "long.jsonl": ('{"n": ' + "1" * 5000 + "}\n", "line 1: not JSON"),
         "": (None, "is a folder"),
         "number.jsonl": (
             '{"prompt": 5, "solution": "y"}\n',

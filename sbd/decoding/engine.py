@@ -19,7 +19,7 @@ _PACK_BELOW = 0.8
 _PACK_SINGLE_BELOW = 0.4
 """Share of needed queries below which leaving out the others pays; less where a row has a single one."""
 _PICK_ABOVE = 8192
-"""Logits that are not made, above which it pays to take the other slots out."""
+"""Logits that must be spared for it to pay that open slots are taken out of their blocks."""
 
 
 class Engine:

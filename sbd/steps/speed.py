@@ -29,9 +29,8 @@ def run(
 ) -> None:
     """Measure a checkpoint; writes ``output``, a row for each batch size and decoder, which ``shown`` begins.
 
-    label: what it is called on the terminal.
-
-    checkpoint: a folder or a hub id. prompts: a file of problems (default: the test problems of the benchmark).
+    checkpoint: a folder or a hub id, called ``label`` on the terminal. prompts: a file of problems (default: the test
+    problems of the benchmark).
     """
     require_writable(output)
     benchmark = experiment.benchmark_of(settings)

@@ -17,9 +17,6 @@ from sbd.steps import prepare, streams
 from tests.cli.helpers import EXPERIMENT
 from tests.conftest import CHAT_TEMPLATE
 
-ROOT = Path(__file__).parents[2]
-
-
 QUESTION = "Tom has twelve apples and gives three of them to each of his two friends today , how many are left ?"
 
 
