@@ -22,9 +22,13 @@ class OpenSlots:
 
         offset: [batch, k] is the query of each slot; None where that is its place.
         """
-        query = self.place if offset is None else offset[self.row, self.place]
+        query = self.place if offset is None else self.take(offset)[:, 0]
         index = to_device(self.row * hidden.shape[1] + query, hidden.device)
         return hidden.flatten(0, 1).index_select(0, index)[:, None]
+
+    def take(self, values: np.ndarray) -> np.ndarray:
+        """Those of ``values`` [batch, k], [open, 1]."""
+        return values[self.row, self.place][:, None]
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """``values`` [open, 1] where they belong, [batch, k], and 0 elsewhere."""

@@ -100,7 +100,7 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
         if picked is None:
             chosen = rows.choose(logits, positions)
         else:
-            chosen = rows.choose(logits, positions[picked.row, picked.place][:, None], picked.row)
+            chosen = rows.choose(logits, picked.take(positions), picked.row)
         recorded = None if rows.entropy is None else entropies(logits)
         del logits  # the next pass makes as many
         reveal = open_slots if choice is None else choice.on_host()
