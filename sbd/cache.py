@@ -41,7 +41,8 @@ class SlotLayer(CacheLayerMixin):
         view, slots = self.owner.view, self.owner.flat_slots
         for buffer, states in ((self.stored_keys, keys), (self.stored_values, values)):
             buffer.flatten(2).flatten(0, 1).index_copy_(0, slots, states.reshape(slots.shape[0], -1))
-        return self.stored_keys[:, :view], self.stored_values[:, :view]
+        rows = self.owner.rows
+        return self.stored_keys[:rows, :view], self.stored_values[:rows, :view]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys that ``update`` returns."""
@@ -67,6 +68,7 @@ class SlotCache(Cache):
         self.capacity = capacity
         self.view = 0
         self.queries = 0
+        self.rows = batch
         device = torch.device(device)
         self._row_starts = torch.arange(batch, device=device)[:, None] * capacity
         self.flat_slots = torch.zeros(0, dtype=torch.long, device=device)
@@ -76,16 +78,26 @@ class SlotCache(Cache):
         super().__init__(layers=list(self.slot_layers))
 
     def place(self, slots: Tensor, view: int) -> None:
-        """Let the next pass write its queries at ``slots`` [batch, query] and attend to the first ``view`` slots."""
-        self.flat_slots = (self._row_starts + slots).flatten()
+        """Let the next pass write its queries at ``slots`` [rows, query] and attend to the first ``view`` slots.
+
+        The pass may be one of the first rows only.
+        """
+        self.rows = slots.shape[0]
+        self.flat_slots = (self._row_starts[: self.rows] + slots).flatten()
         self.view = view
         self.queries = slots.shape[1]
 
-    def place_flat(self, slots: Tensor, needed: Tensor, view: int) -> None:
-        """The same for the queries where ``needed`` [batch, query] is True only, which come in one line."""
-        self.flat_slots = (self._row_starts + slots)[needed]
-        self.view = view
-        self.queries = self.flat_slots.shape[0]
+    def place_flat(self, slots: Tensor, index: Tensor, view: int) -> None:
+        """The same for the queries ``index`` only, counted over all rows, which come in one line."""
+        self.place(slots, view)
+        self.flat_slots = self.flat_slots.index_select(0, index)
+        self.queries = len(index)
+
+    def move(self, row: int, to: int) -> None:
+        """Let the slots of the last pass of a row take the place of those of another one, which is done."""
+        for layer in self.slot_layers:
+            for stored in (layer.stored_keys, layer.stored_values):
+                stored[to, : self.view].copy_(stored[row, : self.view])
 
     def committed(self, layer: int, row: int, length: int) -> tuple[Tensor, Tensor]:
         """Keys and values [kv_heads, length, head_dim] of the first ``length`` tokens of a row."""

@@ -7,19 +7,21 @@ over the batch and nothing waits for the device. Entropies are in nats, of the u
 vocabulary is walked in chunks of rows, so that a sampler never holds a second tensor of the size of the logits.
 
 The samplers here are made of two steps: numbers of each position, from its logits, and which positions these numbers
-reveal. The second is written for tensors and for arrays of numpy alike: a decoder takes it on the host, with its books.
+reveal. The second stands twice, vectorised over tensors and for a single row in plain Python: the rule as one would say
+it, and what a decoder takes, since the numbers of a pass come to its host anyway. Behind a pass of a model no code is
+in the processor's caches, and a few lines of Python then take less time than as many calls of a library.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from numbers import Real
-from typing import Any, Literal, TypeGuard
+from typing import Literal, TypeGuard
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,8 +29,6 @@ from sbd.errors import UserError
 from sbd.integers import integer
 
 Sampler = Callable[[Tensor, Tensor], Tensor]
-Values = Any
-"""A tensor, or an array of numpy: what a function is given it returns."""
 
 _CHUNK_ELEMENTS = 2**22
 """Elements of [rows, vocab] worked on at once: 16 MB in float32."""
@@ -79,7 +79,7 @@ def margins(logits: Tensor) -> Tensor:
     return _by_rows(margin, logits)
 
 
-def entropy_bound_prefix(entropies: Values, gamma: float) -> Values:
+def entropy_bound_prefix(entropies: Tensor, gamma: float) -> Tensor:
     """How many positions to reveal: the largest s >= 1 with sum of the s first entropies less their maximum <= gamma.
 
     ``entropies`` [..., n] stand in the order of revelation; returns int64 [...]. Sorted ascending the maximum is the
@@ -91,66 +91,53 @@ def entropy_bound_prefix(entropies: Values, gamma: float) -> Values:
     return 1 + _within_bound(entropies, gamma).sum(-1)
 
 
-def _library(values: Values) -> Any:
-    return torch if isinstance(values, Tensor) else np
-
-
-def _within_bound(entropies: Values, gamma: float) -> Values:
+def _within_bound(entropies: Tensor, gamma: float) -> Tensor:
     """Whether each position behind the first, in the order of revelation, is revealed: bool [..., n - 1]."""
-    is_tensor = isinstance(entropies, Tensor)
-    largest = entropies.cummax(-1).values if is_tensor else np.maximum.accumulate(entropies, -1)
-    return _running_sum(_library(entropies).minimum(entropies[..., 1:], largest[..., :-1])) <= gamma
+    largest = entropies.cummax(-1).values
+    return _running_sum(torch.minimum(entropies[..., 1:], largest[..., :-1])) <= gamma
 
 
-def _ascending_within_bound(entropies: Values, gamma: float) -> Values:
+def _ascending_within_bound(entropies: Tensor, gamma: float) -> Tensor:
     """The same for ascending entropies: each adds the one before it."""
     return _running_sum(entropies[..., :-1]) <= gamma
 
 
-def _running_sum(values: Values) -> Values:
-    return values.cumsum(-1, dtype=_library(values).float64)
+def _prefix(entropies: list[float], gamma: float) -> int:
+    """``entropy_bound_prefix`` of one row."""
+    largest, excess = 0.0, 0.0
+    for count, entropy in enumerate(entropies):
+        excess += entropy if entropy < largest else largest
+        if not excess <= gamma:
+            return count
+        if entropy > largest:
+            largest = entropy
+    return len(entropies)
 
 
-def _double(values: Values) -> Values:
-    return values.double() if isinstance(values, Tensor) else values.astype(np.float64)
+def _running_sum(values: Tensor) -> Tensor:
+    return values.cumsum(-1, dtype=torch.float64)
 
 
-def _in_order(values: Values, order: Values) -> Values:
-    """``values`` [batch, k] in the ``order`` [batch, k] of each row."""
-    return values.gather(1, order) if isinstance(values, Tensor) else np.take_along_axis(values, order, 1)
-
-
-def _counted(like: Values) -> Values:
-    """0, 1 .. k - 1, where ``like`` [batch, k] is."""
-    k = like.shape[-1]
-    return torch.arange(k, device=like.device) if isinstance(like, Tensor) else np.arange(k)
-
-
-def _first_in_order(order: Values, count: Values, masked: Values) -> Values:
+def _first_in_order(order: Tensor, count: Tensor, masked: Tensor) -> Tensor:
     """Reveal the first ``count`` [batch] positions of ``order`` [batch, k], at least one, and only masked ones."""
-    return _chosen(order, _counted(order)[1:] < count[:, None], masked)
+    following = torch.arange(1, order.shape[1], device=order.device) < count[:, None]
+    return _chosen(order, following, masked)
 
 
-def _chosen(order: Values, following: Values, masked: Values) -> Values:
-    """Reveal the first position of ``order`` [batch, k] and those that ``following`` [batch, k - 1] tells, if masked.
-
-    ``following`` is True up to some place, and False behind it.
-    """
-    if isinstance(masked, Tensor):
-        return torch.ones_like(masked).scatter_(1, order[:, 1:], following).logical_and_(masked)
-    rank = order.argsort()
-    return (rank <= following.sum(-1, keepdims=True)) & masked
+def _chosen(order: Tensor, following: Tensor, masked: Tensor) -> Tensor:
+    """Reveal the first of ``order`` [batch, k] and, behind it, those of ``following`` [batch, k - 1], if masked."""
+    return torch.ones_like(masked).scatter_(1, order[:, 1:], following).logical_and_(masked)
 
 
-def _ascending(key: Values, masked: Values) -> tuple[Values, Values]:
+def _ascending(key: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
     """Sort ``key`` [batch, k] ascending, ties from left to right; positions that are not masked come last, as +inf."""
-    key = _library(key).where(masked, key, math.inf)
-    if isinstance(key, Tensor):
-        values, order = key.sort(stable=True)
-        return values, order
-    order = key.argsort(stable=True)
-    key.sort()
-    return key, order
+    values, order = torch.where(masked, key, math.inf).sort(stable=True)
+    return values, order
+
+
+def _descending(scores: list[float]) -> list[int]:
+    """Places of ``scores`` from the highest to the lowest, ties from left to right."""
+    return sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -175,8 +162,12 @@ class TwoStep(ABC):
         """What the second step looks at: tensors [batch, k] of logits [batch, k, vocab]."""
 
     @abstractmethod
-    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
-        """Scores and masked [batch, k] -> reveal [batch, k]: tensors, or arrays of numpy, all of them."""
+    def select(self, scores: tuple[Tensor, ...], masked: Tensor) -> Tensor:
+        """Scores and masked [batch, k] -> reveal [batch, k]."""
+
+    @abstractmethod
+    def select_row(self, *scores: list[float]) -> Sequence[int]:
+        """The same of one row, whose masked positions have these ``scores``: which of them, counted from 0."""
 
 
 def is_two_step(sampler: Sampler) -> TypeGuard[TwoStep]:
@@ -209,14 +200,19 @@ class EntropyBound(TwoStep):
             return (_negative_entropies(logits),)
         return _negative_entropies(logits), confidences(logits) if self.order == "confidence" else margins(logits)
 
-    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+    def select(self, scores: tuple[Tensor, ...], masked: Tensor) -> Tensor:
         """As many as the bound allows."""
         if self.order == "entropy":
             values, order = _ascending(-scores[0], masked)
             return _chosen(order, _ascending_within_bound(values, self.gamma), masked)
         order = _ascending(-scores[1], masked)[1]
-        entropy = _in_order(_library(masked).where(masked, -scores[0], math.inf), order)
+        entropy = torch.where(masked, -scores[0], math.inf).gather(1, order)
         return _chosen(order, _within_bound(entropy, self.gamma), masked)
+
+    def select_row(self, *scores: list[float]) -> Sequence[int]:
+        """As many as the bound allows."""
+        negative, order = scores[0], _descending(scores[-1])
+        return order[: _prefix([-negative[place] for place in order], self.gamma)]
 
 
 @dataclass(frozen=True)
@@ -232,13 +228,19 @@ class CumulativeEntropy(TwoStep):
         _not_negative("gamma of CumulativeEntropy", self.gamma)
 
     def scores(self, logits: Tensor) -> tuple[Tensor, ...]:
-        """The entropies."""
-        return (entropies(logits),)
+        """The entropies with their sign reversed."""
+        return (_negative_entropies(logits),)
 
-    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+    def select(self, scores: tuple[Tensor, ...], masked: Tensor) -> Tensor:
         """As many as the sum allows."""
-        values, order = _ascending(scores[0], masked)
+        values, order = _ascending(-scores[0], masked)
         return _first_in_order(order, (_running_sum(values) <= self.gamma).sum(-1), masked)
+
+    def select_row(self, *scores: list[float]) -> Sequence[int]:
+        """As many as the sum allows."""
+        order = _descending(scores[0])
+        sums = accumulate(-scores[0][place] for place in order)
+        return order[: max(1, sum(total <= self.gamma for total in sums))]
 
 
 @dataclass(frozen=True)
@@ -263,13 +265,22 @@ class Factor(TwoStep):
         """The confidences."""
         return (confidences(logits),)
 
-    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+    def select(self, scores: tuple[Tensor, ...], masked: Tensor) -> Tensor:
         """As many as satisfy the rule."""
         values, order = _ascending(-scores[0], masked)
-        confidence, n = -_double(values), _counted(order) + 1
+        confidence, n = -values.double(), torch.arange(1, values.shape[1] + 1, device=values.device)
         left = (n + 1) * (1 - confidence if self.form == "fast_dllm" else confidence)
-        satisfied = (left < self.factor) & _in_order(masked, order)
-        return _first_in_order(order, _library(n).amax(satisfied * n, -1), masked)
+        satisfied = (left < self.factor) & masked.gather(1, order)
+        return _first_in_order(order, (satisfied * n).amax(-1), masked)
+
+    def select_row(self, *scores: list[float]) -> Sequence[int]:
+        """As many as satisfy the rule."""
+        order, count = _descending(scores[0]), 1
+        for n, place in enumerate(order, 1):
+            confidence = scores[0][place]
+            if (n + 1) * (1 - confidence if self.form == "fast_dllm" else confidence) < self.factor:
+                count = n
+        return order[:count]
 
 
 @dataclass(frozen=True)
@@ -288,10 +299,15 @@ class ConfidenceThreshold(TwoStep):
         """The confidences."""
         return (confidences(logits),)
 
-    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+    def select(self, scores: tuple[Tensor, ...], masked: Tensor) -> Tensor:
         """Those above the threshold, or the surest."""
         values, order = _ascending(-scores[0], masked)
-        return _first_in_order(order, (-values > self.threshold).sum(-1), masked)
+        return _first_in_order(order, (-values.double() > self.threshold).sum(-1), masked)
+
+    def select_row(self, *scores: list[float]) -> Sequence[int]:
+        """Those above the threshold, or the surest."""
+        above = [place for place, confidence in enumerate(scores[0]) if confidence > self.threshold]
+        return above or _descending(scores[0])[:1]
 
 
 @dataclass(frozen=True)
@@ -310,7 +326,11 @@ class TopK(TwoStep):
         """The confidences."""
         return (confidences(logits),)
 
-    def select(self, scores: tuple[Values, ...], masked: Values) -> Values:
+    def select(self, scores: tuple[Tensor, ...], masked: Tensor) -> Tensor:
         """The ``count`` surest."""
         order = _ascending(-scores[0], masked)[1]
-        return _first_in_order(order, masked.sum(-1).clip(max=self.count), masked)
+        return _first_in_order(order, masked.sum(-1).clamp(max=self.count), masked)
+
+    def select_row(self, *scores: list[float]) -> Sequence[int]:
+        """The ``count`` surest."""
+        return _descending(scores[0])[: self.count]

@@ -75,6 +75,24 @@ def test_leaving_out_queries_changes_nothing_for_the_others(architecture, row_by
     torch.testing.assert_close(states[1][1:], states[0][1:], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(("batch", "count"), [(1, 1), (3, 1), (3, 4)])
+def test_grouped_heads_attend_like_repeated_ones(batch, count, masked, dtype):
+    generator = torch.Generator().manual_seed(batch + count)
+    queries = torch.randn(batch, count, 6, 8, generator=generator).to(dtype)
+    keys, values = (torch.randn(batch, 7, 2, 8, generator=generator).to(dtype) for _ in range(2))
+    seen = torch.rand(batch, 1, count, 7, generator=generator) < 0.7
+    seen[..., 0] = True
+    mask = torch.where(seen, 0.0, -torch.inf).to(dtype) if masked else None
+    scores = torch.einsum("bqhd,bkhd->bhqk", queries.float(), keys.float().repeat_interleave(3, 2)) / 8**0.5
+    if masked:
+        scores = scores.masked_fill(~seen, -torch.inf)
+    expected = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), values.float().repeat_interleave(3, 2))
+    ours = forward._attend(queries, keys, values, mask, causal=False)
+    torch.testing.assert_close(ours.float(), expected, rtol=2e-2, atol=1e-5 if dtype == torch.float32 else 2e-2)
+
+
 class Plain:
     """What flash-attn computes, in plain steps."""
 

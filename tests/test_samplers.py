@@ -13,6 +13,7 @@ from sbd.samplers import (
     Factor,
     TopK,
     _ascending_within_bound,
+    _prefix,
     confidences,
     entropies,
     entropy_bound_prefix,
@@ -65,11 +66,12 @@ def entropy(row):
 
 
 def prefixes(ascending, gamma):
-    """All ways to the number: in any order, and in one that is known to be ascending, of tensors and of arrays."""
+    """All ways to the number, [..., n] to [...]: in any order, in one that is known to be ascending, and row by row."""
+    rows = [_prefix(row, gamma) for row in ascending.reshape(-1, ascending.shape[-1]).tolist()]
     return [
-        torch.as_tensor(count)
-        for values in (ascending, ascending.numpy())
-        for count in (entropy_bound_prefix(values, gamma), 1 + _ascending_within_bound(values, gamma).sum(-1))
+        entropy_bound_prefix(ascending, gamma),
+        1 + _ascending_within_bound(ascending, gamma).sum(-1),
+        torch.tensor(rows).view(ascending.shape[:-1]),
     ]
 
 
@@ -98,11 +100,13 @@ def test_prefix_is_equation_8_and_18_on_random_entropies():
         ascending = values.sort(-1).values
         for counts in prefixes(ascending, gamma):
             assert counts.tolist() == [closed_form(v, gamma) for v in ascending.tolist()]
-        assert entropy_bound_prefix(values, gamma).tolist() == [sum_less_max(v, gamma) for v in values.tolist()]
+        expected = [sum_less_max(v, gamma) for v in values.tolist()]
+        assert entropy_bound_prefix(values, gamma).tolist() == expected
+        assert [_prefix(row, gamma) for row in values.tolist()] == expected
 
 
 def test_a_small_entropy_is_not_lost_beside_a_large_one():
-    assert [count.item() for count in prefixes(torch.tensor([1e-30, 5.0, 7.0]), 0.0)] == [1] * 4
+    assert [count.item() for count in prefixes(torch.tensor([1e-30, 5.0, 7.0]), 0.0)] == [1] * 3
 
 
 @pytest.mark.parametrize("gamma", GAMMAS)
@@ -176,9 +180,11 @@ def test_contract_of_every_sampler(sampler):
     assert torch.equal(reveal.any(1), masked.any(1))
     alone = torch.cat([sampler(logits[i : i + 1], masked[i : i + 1]) for i in range(40)])
     assert torch.equal(reveal, alone)
-    on_host = sampler.select(tuple(scores.numpy() for scores in sampler.scores(logits)), masked.numpy())
-    assert on_host.dtype == bool
-    assert on_host.tolist() == reveal.tolist()
+    scores = sampler.scores(logits)
+    for row in masked.any(1).nonzero()[:, 0]:
+        places = masked[row].nonzero()[:, 0]
+        chosen = sampler.select_row(*(values[row, places].tolist() for values in scores))
+        assert places[sorted(chosen)].tolist() == reveal[row].nonzero()[:, 0].tolist()
 
 
 def test_gamma_0_reveals_one_and_unlimited_all():

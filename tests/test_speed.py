@@ -68,10 +68,9 @@ def test_time_outside_the_model_is_all_but_its_layers_and_head(execution, direct
     slow(torch.nn.Linear, "forward", "model", 2)  # the LM head, or all layers of its own forward
     if execution == "eager":  # else it is part of what is captured
         slow(SlotCache, "place", "loop", 3)
-        slow(SlotCache, "place_flat", "loop", 3)
     slow(Rows, "advance", "loop", 3)
     slow(EntropyBound, "scores", "loop", 3)
-    slow(EntropyBound, "select", "loop", 3)
+    slow(EntropyBound, "select_row", "loop", 3)
     rows, decoder = prompts([4, 7]), SetBlock(4, EntropyBound(0.8))
 
     def run():

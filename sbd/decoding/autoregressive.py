@@ -25,22 +25,26 @@ def decode(engine: Engine, rows: Rows) -> None:
     """Until every row is done: the last token goes in, the next comes out; the prefill gives the first token."""
     lengths = rows.request.lengths
     equal = len(set(lengths)) == 1  # then all slots in view are visible to every row and no mask is needed
-    query = rows.start - 1
-    logits = engine.logits(prefill(engine, rows), to_device(query, engine.device))
+    active = list(range(rows.batch))
+    position = rows.start
+    logits = engine.logits(prefill(engine, rows), to_device(position - 1, engine.device))
     newest = max(lengths)
     while True:
-        query = query + 1
         rows.pass_number += 1
-        recorded = None if rows.entropy is None else entropies(logits)
-        tokens = rows.choose(logits, query)
-        rows.reveal(query, to_host(tokens), rows.running, recorded)
-        rows.advance(query + 1)
-        active = int(rows.running.sum())
-        if not active:
+        recorded = None if rows.entropy is None else to_host(entropies(logits))[:, 0].tolist()
+        tokens = rows.choose(logits, position, active)
+        at = position[:, 0].tolist()
+        for place, token in enumerate(to_host(tokens)[:, 0].tolist()):
+            row = active[place]
+            if rows.is_running[row]:
+                rows.reveal(row, at[place], token, None if recorded is None else recorded[place])
+                rows.advance(row, at[place] + 1)
+        if not any(rows.is_running):
             return
+        kept = engine.leave_done([rows.is_running[row] for row in active])
+        if kept is not None:
+            active, tokens, position = [active[place] for place in kept], tokens[kept], position[kept]
         newest += 1
-        thin = engine.packs(active, query.shape)
-        slots = to_device(query, engine.device)
-        needed = rows.running if thin else None
-        limit = "all" if equal and not thin else slots + 1
-        logits = engine.logits(engine.forward(tokens, slots, limit, newest, needed=needed))
+        slots = to_device(position, engine.device)
+        logits = engine.logits(engine.forward(tokens, slots, "all" if equal else slots + 1, newest))
+        position = position + 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,8 +16,7 @@ from sbd.decoding.forward import DirectForward, is_supported
 from sbd.errors import UserError
 
 _PACK_BELOW = 0.8
-_PACK_SINGLE_BELOW = 0.4
-"""Share of needed queries below which leaving out the others pays; less where a row has a single one."""
+"""Share of needed queries below which leaving out the others pays."""
 _PICK_ABOVE = 8192
 """Logits that must be spared for it to pay that open slots are taken out of their blocks."""
 
@@ -49,10 +48,12 @@ class Engine:
             self.run = DirectForward(model, self.cache) if self.direct and is_supported(model) else None
         else:
             self.cache, self.run, capacity = fixed.cache, fixed.direct, fixed.cache.capacity
+        self.numbers = np.arange(capacity)
         self.slots = torch.arange(capacity, device=self.device)
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
         self.hidden_mask = torch.tensor(-torch.inf, dtype=model.dtype, device=self.device)
         self.seen_mask = torch.tensor(0.0, dtype=model.dtype, device=self.device)
+        self.vocabulary = model.config.vocab_size
         self.is_checked = False
         self.passes = 0
         self.queries = 0
@@ -97,13 +98,13 @@ class Engine:
                 mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
             mask = mask[:, None]
         if self.run is not None and mask is not None and needed is not None and self.device.type == "cpu":
-            few = int(needed.sum())
-            if self.packs(few, needed.shape):
-                self._count(few)
-                chosen = torch.from_numpy(needed)
-                self.cache.place_flat(slots, chosen, view)
+            counts = np.count_nonzero(needed, axis=1).tolist()
+            if self.packs(sum(counts), needed.shape):
+                self._count(sum(counts))
+                index = torch.from_numpy(np.flatnonzero(needed))
+                self.cache.place_flat(slots, index, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
-                return self.call(self.run.packed, tokens, positions, added, chosen)
+                return self.call(self.run.packed, tokens, positions, added, index, counts)
         self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:
@@ -126,20 +127,37 @@ class Engine:
         """Run a part of the model, its layers or its LM head. All calls come through here, where they can be timed."""
         return part(*inputs, **named)
 
-    def width(self, count: int, full: int) -> int:
-        """How many further columns a pass gets for ``count`` that are needed: all ``full`` where shapes are fixed."""
-        return full if self.fixed is not None and count else count
+    def width(self, count: int, size: int) -> int:
+        """Queries of a row of which ``count`` are needed: where shapes are fixed, a multiple of ``size``."""
+        return count if self.fixed is None else -(-count // size) * size
+
+    def leave_done(self, is_running: Sequence[bool]) -> list[int] | None:
+        """The batch goes on without the rows that are done, if passes cost what they compute, as on a CPU.
+
+        Gives the places of the others in the order in which later passes, and ``is_running``, have them; None if
+        nothing changes.
+        """
+        if all(is_running) or self.fixed is not None or self.device.type != "cpu":
+            return None
+        kept = list(range(len(is_running)))
+        for place in reversed(range(len(is_running))):
+            if not is_running[place]:
+                self.check(place)
+                last = kept.pop()
+                if place < len(kept):
+                    kept[place] = last
+                    self.cache.move(len(kept), place)
+        return kept
 
     def packs(self, few: int, shape: tuple[int, ...]) -> bool:
         """Whether a pass of ``shape`` [batch, query] of which ``few`` queries are needed leaves out the others."""
-        share = _PACK_BELOW if shape[1] > 1 else _PACK_SINGLE_BELOW
         able = self.run is not None and self.fixed is None and self.device.type == "cpu"
-        return able and 0 < few <= share * shape[0] * shape[1]
+        return able and 0 < few <= _PACK_BELOW * shape[0] * shape[1]
 
     def picks(self, few: int, every: int) -> bool:
         """Whether ``few`` of ``every`` state go through the LM head alone; a GPU keeps its fixed shape."""
-        spared = (every - few) * self.model.config.vocab_size
-        return few > 0 and spared > _PICK_ABOVE and self.fixed is None and self.device.type == "cpu"
+        spares = (every - few) * self.vocabulary > _PICK_ABOVE
+        return few > 0 and spares and self.fixed is None and self.device.type == "cpu"
 
     def _count(self, queries: int) -> None:
         if self.passes > 1:
@@ -158,9 +176,13 @@ class Engine:
             self._require_finite(logits)
         return logits.index_fill_(-1, self.forbidden, -torch.inf)
 
-    def check(self) -> None:
-        """UserError if a pass so far left NaN in the cache, where it stays and spoils every later one of its row."""
-        self._require_finite(self.cache.slot_layers[-1].stored_values)
+    def check(self, place: int | None = None) -> None:
+        """UserError if a pass so far left NaN in the cache, where it stays and spoils every later one of its row.
+
+        place: that of a row; all by default.
+        """
+        stored = self.cache.slot_layers[-1].stored_values
+        self._require_finite(stored if place is None else stored[place, : self.cache.view])
 
     def _require_finite(self, values: Tensor) -> None:
         if not bool(values.amax() < torch.inf):  # NaN fails the comparison

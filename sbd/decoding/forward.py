@@ -8,7 +8,7 @@ their own forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -81,26 +81,25 @@ class DirectForward:
             return self._layers(tokens, positions, lambda q, k, v: flash.attend(q, k, v, causal, lengths))
         return self._layers(tokens, positions, lambda q, k, v: _attend(q, k, v, mask, causal))
 
-    def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, needed: Tensor) -> Tensor:
-        """The same for the queries where ``needed`` [batch, query] is True only; the others get hidden states of 0.
+    def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, index: Tensor, counts: Sequence[int]) -> Tensor:
+        """The same for the queries ``index`` only, counted over all rows; the others get hidden states of 0.
 
-        The needed queries of all rows stand in one line through the linear layers, so that rows which are done, or
-        narrower than the widest, cost nothing there. They attend with the others between them, or each row on its own,
-        whichever is less work. The cache must be placed for these queries.
+        The needed queries of all rows, ``counts`` of each, stand in one line through the linear layers, so that what is
+        not needed costs nothing there. They attend with the others between them, or each row on its own, whichever is
+        less work. The cache must be placed for these queries.
         """
-        index = needed.flatten().nonzero()[:, 0]
-        counts = needed.sum(1).tolist()
-        left_out = (needed.numel() - len(index)) * mask.shape[-1] * self.heads * self.head_dim
+        shape, heads = tokens.shape, (self.heads, self.head_dim)
+        left_out = (tokens.numel() - len(index)) * mask.shape[-1] * self.heads * self.head_dim
         if left_out < _COST_OF_A_ROW * sum(map(bool, counts)):
+            spread = mask.new_zeros(tokens.numel(), *heads)
 
             def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-                spread = queries.new_zeros(needed.numel(), self.heads, self.head_dim)
                 spread.index_copy_(0, index, queries[0])
-                out = _attend(spread.view(*needed.shape, self.heads, self.head_dim), keys, values, mask, causal=False)
-                return out.flatten(0, 1)[index][None]
+                out = _attend(spread.view(*shape, *heads), keys, values, mask, causal=False)
+                return out.reshape(-1, *heads).index_select(0, index)[None]
 
         else:
-            masks = mask.expand(-1, 1, needed.shape[1], -1).flatten(0, 2)[index].split(counts)
+            masks = mask.expand(-1, 1, shape[1], -1).flatten(0, 2).index_select(0, index).split(counts)
 
             def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
                 rows = [
@@ -110,9 +109,10 @@ class DirectForward:
                 ]
                 return torch.cat(rows)[None]
 
-        x = self._layers(tokens.flatten()[index][None], positions.flatten()[index][None], attend)
-        hidden = x.new_zeros(needed.numel(), x.shape[-1]).index_copy_(0, index, x[0])
-        return hidden.view(*needed.shape, -1)
+        x = self._layers(
+            tokens.flatten().index_select(0, index)[None], positions.flatten().index_select(0, index)[None], attend
+        )
+        return x.new_zeros(tokens.numel(), x.shape[-1]).index_copy_(0, index, x[0]).view(*shape, -1)
 
     def _layers(self, tokens: Tensor, positions: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         inner = self.inner
@@ -160,13 +160,15 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, 
     """Queries [batch, query, heads, head_dim] of grouped heads over keys and values [batch, view, kv_heads, head_dim].
 
     On a GPU no fused kernel takes both a mask and grouped heads, so there the heads of a group become further queries
-    of their key-value head; repeating the cache instead would copy all of it in every layer.
+    of their key-value head; repeating the cache instead would copy all of it in every layer. On a CPU that is faster in
+    16 bits for a single query of several rows.
     """
     batch, count, heads, width = queries.shape
     kv_heads = keys.shape[2]
     keys, values = keys.transpose(1, 2), values.transpose(1, 2)
     group = heads // kv_heads
-    if mask is None or group == 1 or not queries.is_cuda:
+    folds = mask is not None if queries.is_cuda else count == 1 and batch > 1 and queries.dtype != torch.float32
+    if group == 1 or not folds:
         out = F.scaled_dot_product_attention(
             queries.transpose(1, 2), keys, values, attn_mask=mask, is_causal=causal, enable_gqa=group > 1
         )
@@ -174,7 +176,7 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, 
     folded = (
         queries.view(batch, count, kv_heads, group, width).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, -1, width)
     )
-    out = F.scaled_dot_product_attention(
-        folded, keys, values, attn_mask=mask if mask.shape[2] == 1 else mask.repeat(1, 1, group, 1)
-    )
+    if mask is not None and mask.shape[2] > 1:
+        mask = mask.repeat(1, 1, group, 1)
+    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
     return out.view(batch, kv_heads, group, count, width).permute(0, 3, 1, 2, 4).reshape(batch, count, heads, width)

@@ -41,31 +41,38 @@ def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
     column = np.arange(2 * k)
     block_column = column[:k]
     prefill(engine, rows)
+    row = np.arange(rows.batch)
     length = anchor = rows.start - 1
     commit, view = 0, max(rows.request.lengths) - 1 + k
     while True:
-        rows.start_blocks(anchor + 1)
+        for number, position in zip(row.tolist(), anchor[:, 0].tolist(), strict=True):
+            rows.start_block(number, position + 1)
+        running = rows.running(row)
         slots = length + column[: k + engine.width(commit, k)]
         # The masks behind the anchor are in the sequence already: everything that is not accepted is a mask there.
         limit = np.where(slots < anchor, slots + 1, anchor + k)
         hidden = engine.forward(
-            to_device(rows.at(slots), device),
+            to_device(rows.at(slots, row), device),
             to_device(slots, device),
             to_device(limit, device),
             view,
-            needed=(slots < anchor + k) & rows.running,
+            needed=(slots < anchor + k) & running,
         )
         rows.pass_number += 1
         logits = engine.logits(hidden, to_device(anchor - length + block_column, device))
         positions = anchor + 1 + block_column
-        tokens = rows.choose(logits, positions)
+        tokens = rows.choose(logits, positions, row)
         entropy = None if rows.entropy is None else entropies(logits)
         count = to_host(_accepted(settings, logits, tokens, entropy))[:, None]
         del logits  # the next pass makes as many
-        rows.reveal(positions, to_host(tokens), (block_column < count) & rows.running, entropy)
-        before, anchor = anchor, np.where(rows.running, anchor + count, anchor)
-        rows.advance(anchor + 1)
-        if not rows.running.any():
+        rows.reveal_where(row, positions, to_host(tokens), (block_column < count) & running, entropy)
+        before, anchor = anchor, np.where(running, anchor + count, anchor)
+        rows.advance_all(row, anchor + 1)
+        if not any(rows.is_running):
             return
-        length = np.where(rows.running, before, anchor)  # a row that is done commits nothing more
-        commit, view = int((anchor - length).max()), int(anchor[rows.running].max()) + k
+        running = rows.running(row)
+        length = np.where(running, before, anchor)  # a row that is done commits nothing more
+        kept = engine.leave_done(running[:, 0].tolist())
+        if kept is not None:
+            row, running, length, anchor = row[kept], running[kept], length[kept], anchor[kept]
+        commit, view = int((anchor - length).max()), int(anchor[running].max()) + k

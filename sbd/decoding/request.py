@@ -16,6 +16,7 @@ from sbd.decoding.running_text import RunningText
 from sbd.decoding.settings import Autoregressive, Decoder, LongestPrefix, SetBlock
 from sbd.errors import UserError, UserNote
 from sbd.integers import integer
+from sbd.samplers import is_two_step
 
 StopTest = Callable[[list[int]], bool]
 TokenCallback = Callable[[int, list[int]], None]
@@ -277,13 +278,13 @@ def _check_length(model: PreTrainedModel, prompt: int, new: int, margin: int, ca
 
 
 def _check_sampler(model: PreTrainedModel, decoder: Decoder, forbidden: list[int]) -> None:
-    """Try the sampler once on made-up logits, so that one that reveals nothing is found before any pass.
+    """Try a sampler of one's own once on made-up logits, so that one that reveals nothing is found before any pass.
 
     They are those of one block of one row, as a pass would give them: of the vocabulary of the model, in its dtype, and
     -inf for forbidden tokens. No token is likely, which asks most of a sampler with a threshold.
     """
-    if not isinstance(decoder, SetBlock):
-        return
+    if not isinstance(decoder, SetBlock) or is_two_step(decoder.sampler):
+        return  # those of sbd.samplers reveal one or more
     k = decoder.sizes[1]
     logits = torch.linspace(-3, 3, model.config.vocab_size, dtype=model.dtype, device=model.device)
     logits = logits.repeat(1, k, 1)

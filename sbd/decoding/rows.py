@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -48,15 +49,14 @@ class Generation:
 
 
 class Rows:
-    """Tokens of prompt and solution by position, and how far each row has come: in numpy, on the host.
+    """Tokens of prompt and solution by position, and how far each row has come, on the host.
 
     The device runs the model, the sampler and the choice of tokens; what was chosen is read when all of it is on its
-    way (self-speculative decoding reads its verdict before). Around a small model a pass costs what the operations
-    around it count, and one of numpy costs a fraction of one of torch.
+    way (self-speculative decoding reads its verdict before). What happens to a row is told row by row, in plain Python:
+    around a small model a pass costs what the operations around it count, and there are few rows.
 
-    What is one number per row is a column, [batch, 1], so that it meets [batch, n] as it is. ``start``: the first new
-    position; ``end``: where the row would end now, behind the first end token revealed so far, whatever is masked
-    before it, or at its limit of new tokens; ``known``: every position before it is revealed; ``running``: not done.
+    ``start`` [batch, 1] is the first new position. ``end``: where a row would end now, behind the first end token
+    revealed so far, whatever is masked before it, or at its limit of new tokens. ``is_running``: whether it goes on.
     """
 
     def __init__(self, request: Request, margin: int):
@@ -73,92 +73,95 @@ class Rows:
         self.revealed_at = np.zeros((batch, self.capacity), dtype=np.int64)
         self.entropy = np.zeros((batch, self.capacity), dtype=np.float32) if request.record_entropy else None
         self.is_block_start = np.zeros((batch, self.capacity), dtype=bool)
-        self.known = self.start
-        self.end = self.start + request.max_new_tokens
-        self.running = np.ones((batch, 1), dtype=bool)
-        self.forward_passes = np.zeros((batch, 1), dtype=np.int64)
+        self.end = [length + request.max_new_tokens for length in request.lengths]
+        self.is_running = [True] * batch
+        self.forward_passes = [0] * batch
         self.end_tokens = set(request.end_tokens)
         self.pass_number = 0
-        self._row = np.arange(batch)[:, None]
+        self._is_followed = request.stop is not None or request.on_tokens is not None
         self._texts: list[list[int]] = [[] for _ in range(batch)]
         """What is final of each row; kept only if it is tested or handed out."""
         self._tests = [] if request.stop is None else [request.stop() for _ in range(batch)]
         self._stopped: set[int] = set()
 
-    def at(self, positions: np.ndarray) -> np.ndarray:
-        """What stands at ``positions`` [batch, n]."""
-        return self.sequence[self._row, positions]
+    def running(self, row: np.ndarray) -> np.ndarray:
+        """``is_running`` of the rows ``row`` [n], as a column [n, 1]."""
+        return np.array([self.is_running[number] for number in row])[:, None]
 
-    def start_blocks(self, positions: np.ndarray) -> None:
-        """Note that a block of each row starts at ``positions`` [batch, 1]."""
-        self.is_block_start[self._row, positions] = True
+    def at(self, positions: np.ndarray, row: np.ndarray) -> np.ndarray:
+        """What stands at ``positions`` [n, m] of the rows ``row`` [n]."""
+        return self.sequence[row[:, None], positions]
 
-    def choose(self, logits: Tensor, positions: np.ndarray, row: np.ndarray | None = None) -> Tensor:
-        """Tokens [batch, n], on the device, for absolute positions [batch, n].
+    def start_block(self, row: int, position: int) -> None:
+        """Note that a block of a row starts there."""
+        self.is_block_start[row, position] = True
 
-        ``row`` [batch]: the row of each, where the first dimension of both is another one than that of the rows.
-        """
+    def choose(
+        self, logits: Tensor, positions: np.ndarray | Sequence[Sequence[int]], row: Sequence[int] | np.ndarray
+    ) -> Tensor:
+        """Tokens [n, m], on the device, for absolute positions [n, m] of the rows ``row`` [n]."""
         sampling = self.request.sampling
         if sampling.greedy:
-            return logits.max(-1).indices  # that of argmax, which is slower in bf16 on a CPU
-        samples, start = self.samples, self.start
-        if row is not None:
-            samples, start = samples[to_device(row, samples.device)], start[row]
-        return sampling.choose(logits, samples, to_device(positions - start, logits.device))
+            return _most_likely(logits)
+        number = to_device(np.asarray(row), logits.device)
+        new = to_device(np.asarray(positions) - self.start[row], logits.device)
+        return sampling.choose(logits, self.samples[number], new)
 
-    def reveal(
+    def reveal(self, row: int, position: int, token: int, entropy: float | None = None) -> None:
+        """Write a token where a mask stands, once."""
+        self.sequence[row, position] = token
+        self.revealed_at[row, position] = self.pass_number
+        if self.entropy is not None and entropy is not None:
+            self.entropy[row, position] = entropy
+        if token in self.end_tokens:
+            self.end[row] = min(self.end[row], position + 1)
+
+    def reveal_where(
         self,
+        row: np.ndarray,
         positions: np.ndarray,
         tokens: np.ndarray,
         reveal: np.ndarray,
-        entropies: Tensor | np.ndarray | None = None,
-    ) -> bool:
-        """Write ``tokens`` at ``positions`` (each [batch, n], no position twice in a row) where ``reveal`` is True.
+        entropies: Tensor | None = None,
+    ) -> None:
+        """The same for ``tokens`` at ``positions`` of the rows ``row`` [n] where ``reveal`` is True, each [n, m]."""
+        recorded = None if entropies is None else to_host(entropies)
+        for number, place in zip(*(index.tolist() for index in reveal.nonzero()), strict=True):
+            entropy = None if recorded is None else float(recorded[number, place])
+            self.reveal(int(row[number]), int(positions[number, place]), int(tokens[number, place]), entropy)
 
-        A position is revealed once. Returns whether there is any.
-        """
-        row, place = reveal.nonzero()
-        at, found = positions[row, place], tokens[row, place]
-        self.sequence[row, at] = found
-        self.revealed_at[row, at] = self.pass_number
-        if self.entropy is not None and entropies is not None:
-            recorded = entropies if isinstance(entropies, np.ndarray) else to_host(entropies)
-            self.entropy[row, at] = recorded[row, place]
-        if not self.end_tokens.isdisjoint(chosen := found.tolist()):
-            for number, token in enumerate(chosen):
-                if token in self.end_tokens:
-                    self.end[row[number]] = min(self.end[row[number], 0], at[number] + 1)
-        return len(row) > 0
+    def advance(self, row: int, known: int) -> None:
+        """End of a pass for a row that runs: its positions before ``known`` are revealed."""
+        self.forward_passes[row] += 1
+        self.is_running[row] = known < self.end[row]
+        if self._is_followed:
+            self._follow(row, min(known, self.end[row]))
 
-    def advance(self, known: np.ndarray) -> None:
-        """End of a pass: positions before ``known`` [batch, 1] are revealed."""
-        self.forward_passes += self.running
-        self.known = known
-        self.running = self.running & (known < self.end)
-        if self._tests or self.request.on_tokens:
-            self._follow()
+    def advance_all(self, row: np.ndarray, known: np.ndarray) -> None:
+        """The same for those of the rows ``row`` [n] that run; ``known`` [n, 1]."""
+        for number, position in zip(row.tolist(), known[:, 0].tolist(), strict=True):
+            if self.is_running[number]:
+                self.advance(number, position)
 
-    def _follow(self) -> None:
-        """Test the stop condition on the tokens that became final, and hand them out."""
-        finals = np.minimum(self.known, self.end)[:, 0].tolist()
-        for row, end in enumerate(finals):
-            text, start = self._texts[row], self.request.lengths[row]
-            seen = len(text)
-            if row in self._stopped or end - start <= seen:
-                continue
-            for token in self.sequence[row, start + seen : end].tolist():
-                text.append(token)
-                if self._tests and self._tests[row](text):
-                    self._stopped.add(row)
-                    self.end[row] = start + len(text)
-                    self.running[row] = False
-                    break
-            if self.request.on_tokens:
-                self.request.on_tokens(row, text[seen:])
+    def _follow(self, row: int, end: int) -> None:
+        """Test the stop condition on the tokens of a row that became final, and hand them out."""
+        text, start = self._texts[row], self.request.lengths[row]
+        seen = len(text)
+        if end - start <= seen:
+            return
+        for token in self.sequence[row, start + seen : end].tolist():
+            text.append(token)
+            if self._tests and self._tests[row](text):
+                self._stopped.add(row)
+                self.end[row] = start + len(text)
+                self.is_running[row] = False
+                break
+        if self.request.on_tokens:
+            self.request.on_tokens(row, text[seen:])
 
     def generation(self, prefill_passes: int, model_passes: int, model_queries: int) -> Generation:
         """The result."""
-        spans = [slice(start, end) for start, end in zip(self.request.lengths, self.end[:, 0].tolist(), strict=True)]
+        spans = [slice(start, end) for start, end in zip(self.request.lengths, self.end, strict=True)]
 
         def cut(values: np.ndarray) -> list[list]:
             return [row[span].tolist() for row, span in zip(values, spans, strict=True)]
@@ -170,7 +173,7 @@ class Rows:
         ]
         return Generation(
             tokens=tokens,
-            forward_passes=self.forward_passes[:, 0].tolist(),
+            forward_passes=list(self.forward_passes),
             prefill_passes=[prefill_passes] * self.batch,
             revealed_at=cut(self.revealed_at),
             finish_reasons=reasons,
@@ -183,12 +186,20 @@ class Rows:
         )
 
 
+def _most_likely(logits: Tensor) -> Tensor:
+    """Tokens [n, m] of logits [n, m, vocab]; of equals the first."""
+    if logits.is_cpu and logits.dtype == torch.float32:
+        return torch.from_numpy(logits.numpy().argmax(-1))  # a fraction of what torch takes
+    return logits.max(-1).indices  # that of argmax, which is slower in bf16 on a CPU
+
+
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
     """A tensor of ``values``; on a CPU it is the same memory.
 
     A GPU need not be waited for: from memory that is not pinned, ``values`` are copied aside before this returns.
     """
-    return torch.from_numpy(values).to(device, non_blocking=device.type == "cuda")
+    tensor = torch.from_numpy(values)
+    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def to_host(values: Tensor) -> np.ndarray:

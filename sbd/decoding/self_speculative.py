@@ -41,16 +41,24 @@ class _Drafts:
     count: np.ndarray
     chance: np.ndarray
 
+    def of(self, kept: list[int]) -> _Drafts:
+        """Those of some rows."""
+        return _Drafts(self.tokens[kept], self.count[kept], self.chance[kept])
+
 
 def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
     """Until every row is done: verify the drafts and draft behind what may be accepted."""
     k = settings.block_size
     column = np.arange(k)
+    row, length = np.arange(rows.batch), rows.start
     drafts = _prefill(engine, rows, k)
     layouts: dict[tuple[int, int], _Layout] = {}
-    length = rows.start
-    while rows.running.any():
-        counts = drafts.count[rows.running]
+    while any(rows.is_running):
+        kept = engine.leave_done([rows.is_running[number] for number in row])
+        if kept is not None:
+            row, length, drafts = row[kept], length[kept], drafts.of(kept)
+        running = rows.running(row)
+        counts = drafts.count[running]
         width, undrafted = int(counts.max()), int((counts == 1).any())
         groups = min(settings.branches, width) or undrafted
         after = _likeliest(drafts.chance[:, :width], groups)
@@ -58,26 +66,29 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
         lays = drafts.count == 1 if settings.branches == 0 else None
         if (width, groups) not in layouts:
             layouts[width, groups] = _Layout.of(width, groups, k)
-        view = int(length[rows.running].max()) + width + groups * k
-        hidden = _pass(engine, rows, drafts, layouts[width, groups], width, length, after, lays, view)
+        view = int(length[running].max()) + width + groups * k
+        hidden = _pass(
+            engine, rows.request.mask_token, drafts, layouts[width, groups], width, length, after, lays, running, view
+        )
         rows.pass_number += 1
 
         logits = engine.logits(hidden[:, :width])
         targets = length + 1 + column[:width]
-        verdict = to_host(rows.choose(logits, targets))
+        verdict = to_host(rows.choose(logits, targets, row))
         agrees = (verdict[:, :-1] == drafts.tokens[:, 1:width]) & (column[1:width] < drafts.count)
-        accepted = (1 + np.logical_and.accumulate(agrees, 1).sum(1, keepdims=True)) * rows.running
-        rows.reveal(targets, verdict, column[:width] < accepted, None if rows.entropy is None else entropies(logits))
+        accepted = (1 + np.logical_and.accumulate(agrees, 1).sum(1, keepdims=True)) * running
+        recorded = None if rows.entropy is None else entropies(logits)
+        rows.reveal_where(row, targets, verdict, column[:width] < accepted, recorded)
 
         certain = np.take_along_axis(verdict, np.maximum(accepted - 1, 0), 1)
         laid = after == accepted if lays is None else (after == accepted) & lays
         length = length + accepted
-        rows.advance(length + 1)
-        if not rows.running.any():
+        rows.advance_all(row, length + 1)
+        if not any(rows.is_running):
             return
         del logits  # of the candidates; those of the drafts are as large
         first = width + laid.argmax(1)[:, None] * k if groups else None
-        drafts = _draft(engine, rows, hidden, first, length, certain, laid.any(1, keepdims=True), k)
+        drafts = _draft(engine, rows, row, hidden, first, length, certain, laid.any(1, keepdims=True), k)
 
 
 def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
@@ -98,10 +109,11 @@ def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
     else:
         hidden, first = prefill(engine, rows), None
     logits = engine.logits(hidden, last)
-    certain = to_host(rows.choose(logits, start))
-    rows.reveal(start, certain, rows.running, None if rows.entropy is None else entropies(logits))
-    rows.advance(start + 1)
-    return _draft(engine, rows, hidden, first, start, certain, np.ones_like(rows.running), k)
+    row, every = np.arange(batch), np.ones_like(start, dtype=bool)
+    certain = to_host(rows.choose(logits, start, row))
+    rows.reveal_where(row, start, certain, every, None if rows.entropy is None else entropies(logits))
+    rows.advance_all(row, start + 1)
+    return _draft(engine, rows, row, hidden, first, start, certain, every, k)
 
 
 @dataclass
@@ -132,28 +144,29 @@ class _Layout:
 
 def _pass(
     engine: Engine,
-    rows: Rows,
+    mask_token: int,
     drafts: _Drafts,
     layout: _Layout,
     width: int,
     length: np.ndarray,
     after: np.ndarray,
     lays: np.ndarray | None,
+    running: np.ndarray,
     view: int,
 ) -> Tensor:
     """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups].
 
-    lays: the rows [batch, 1] that need these masks; None for all.
+    lays: the rows [batch, 1] that need these masks; None for all. running: those that are not done.
     """
     queries = len(layout.group)
     # Of a candidate, how many candidates up to itself; of a mask, how many its group is laid behind.
     seen = np.concatenate([np.zeros_like(length), after], 1)[:, layout.group] + layout.candidate
     slots = length + np.arange(queries)
     low = slots - layout.place
-    needed = (seen <= drafts.count) & rows.running
+    needed = (seen <= drafts.count) & running
     if lays is not None:
         needed &= lays | (layout.candidate > 0)
-    tokens = np.full((rows.batch, queries), rows.request.mask_token)
+    tokens = np.full((len(length), queries), mask_token)
     tokens[:, :width] = drafts.tokens[:, :width]
     positions = length + seen + (layout.place - layout.candidate)
     return _forward(engine, tokens, slots, length + seen, view, positions, (low, low + layout.size), needed)
@@ -178,6 +191,7 @@ def _forward(
 def _draft(
     engine: Engine,
     rows: Rows,
+    row: np.ndarray,
     hidden: Tensor,
     first: np.ndarray | None,
     length: np.ndarray,
@@ -185,14 +199,16 @@ def _draft(
     laid: np.ndarray,
     k: int,
 ) -> _Drafts:
-    """Candidates from the group whose masks start at query ``first`` [batch, 1], where ``laid`` [batch, 1]."""
-    tokens, chance = np.zeros((rows.batch, k), dtype=np.int64), np.zeros((rows.batch, k))
+    """Candidates of the rows ``row`` [batch], where ``laid`` [batch, 1], from the group whose masks start at query
+    ``first`` [batch, 1].
+    """
+    tokens, chance = np.zeros((len(row), k), dtype=np.int64), np.zeros((len(row), k))
     tokens[:, :1], chance[:, :1] = certain, 1
     if first is None or k == 1:
         return _Drafts(tokens, np.ones_like(length), chance)
     column = np.arange(1, k)
     logits = engine.logits(hidden, to_device(first + column, engine.device))
-    drafted = rows.choose(logits, length + column)
+    drafted = rows.choose(logits, length + column, row)
     tokens[:, 1:], chance[:, 1:] = to_host(drafted), to_host(token_probabilities(logits, drafted)) * laid
     return _Drafts(tokens, np.where(laid, k, 1), chance)
 

@@ -3,8 +3,7 @@
 Slot = position, so the finished previous block and the new masks lie side by side behind a row's committed length:
 
     | committed: length slots | finished block (causal) | block: k masks or revealed tokens (bidirectional) | junk |
-                              ^ length                  ^ block                                            ^ block +
-                              size
+                              ^ length                  ^ start                                             ^ end
 
 A row that refines has no finished block to commit and its block starts at its length. All rows of a pass are as wide as
 the widest: 2k while some row commits, k otherwise; what lies behind a shorter row is junk that nobody attends to.
@@ -15,177 +14,128 @@ such a slot stays a mask, the former once the end token is revealed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from sbd.decoding.autoregressive import prefill
+from sbd.decoding.blocks import Block, Choice, Look
 from sbd.decoding.engine import Engine
-from sbd.decoding.open_slots import OpenSlots
 from sbd.decoding.randomness import random_integers
 from sbd.decoding.rows import Rows, to_device, to_host
 from sbd.decoding.settings import SetBlock
 from sbd.errors import UserError
-from sbd.samplers import Sampler, entropies, is_two_step
+from sbd.samplers import entropies, is_two_step
 
 
 def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     """Until every row is done: one pass, one choice of what to reveal, a new block for rows that finished one."""
-    low, high = settings.sizes
-    mask_token, device, sampler = rows.request.mask_token, engine.device, settings.sampler
-    two_step = is_two_step(sampler)
-    fused, one_size, ahead = settings.commit == "fused", low == high, settings.first_token == "next_token"
-    column = np.arange(2 * high)
-    block_column = column[:high]
-
-    length = block = rows.start  # where the committed tokens end, and where the block starts
-    number = np.zeros_like(length)
-    end = block + _sizes(rows, settings, number)
-    committing = np.zeros_like(rows.running)
-    prompts = prefill(engine, rows)
-    known = _Last(prompts, rows.start, rows.running) if ahead else None
-    commit, view = 0, max(rows.request.lengths) + high
-    rows.start_blocks(block)
+    high, sampler = settings.sizes[1], settings.sampler
+    fused, ahead, two_step = settings.commit == "fused", settings.first_token == "next_token", is_two_step(sampler)
+    hidden = prefill(engine, rows)
+    blocks = [Block(row, length, length, length) for row, length in enumerate(rows.request.lengths)]
+    _begin(rows, settings, blocks)
+    if ahead:
+        for block in blocks:
+            block.before = hidden[block.row, block.start - 1].clone()
 
     while True:
-        slots = length + column[: high + engine.width(commit, high) if fused else high]
-        tokens = rows.at(slots)
-        if fused and commit:
-            offset, positions = block - length + block_column, block + block_column
-            filled = rows.at(positions)
-        else:  # every block starts at the first query, or, in a pass that only commits, is not looked at
-            offset, positions, filled = None, slots[:, :high], tokens[:, :high]
-        masked = (filled == mask_token) & rows.running
-        if not one_size:
-            masked &= positions < end
-        if not fused:
-            masked &= ~committing
-        # What stands behind the end of the text is no part of it: no pass is spent on it.
-        open_slots = masked & (positions < rows.end)
-        count = int(np.count_nonzero(open_slots))
-        is_choice = count > 1  # else every sampler reveals what is open
-        picked = None
-        if known is None and (two_step or not is_choice) and engine.picks(count, open_slots.size):
-            picked = OpenSlots(open_slots)
-        limit = needed = None
-        if rows.batch > 1 or commit or not one_size:  # else one whole block: nothing is hidden, all is needed
-            limit = to_device(np.where(slots < block, slots + 1, end) if commit else end, device)
-            needed = (slots < end) & rows.running
-
-        hidden = engine.forward(
-            to_device(tokens, device),
-            to_device(slots, device),
-            "all" if limit is None else limit,
-            view,
-            needed=needed,
-        )
+        for block in blocks:
+            block.enter_pass(fused)
+        width = engine.width(max(block.width for block in blocks), high)
+        hidden = _pass(engine, rows, blocks, width)
         rows.pass_number += 1
-        decided = None
-        if offset is not None and ahead:
-            # The state that predicts the first slot is that of the token before it, in this very pass.
-            offset[:, 0] -= committing[:, 0]
-            decided = committing
-        if picked is not None:
-            logits = engine.logits(picked.states(hidden, offset))
-        elif offset is not None:
-            logits = engine.logits(hidden, to_device(offset, device))
-        elif known is not None:
-            logits, decided, known = engine.logits(known.before(hidden[:, :high])), known.rows, None
-        else:
-            logits = engine.logits(hidden[:, :high])
-        if ahead and commit and not fused:  # the pass behind it looks at the block
-            known = _Last(hidden, block - length, committing)
 
-        choice = _Choice(sampler, logits, open_slots, picked) if is_choice else None
-        if picked is None:
-            chosen = rows.choose(logits, positions)
-        else:
-            chosen = rows.choose(logits, picked.take(positions), picked.row)
+        many = sum(len(block.open) for block in blocks)
+        is_choice = many > 1  # else every sampler reveals what is open
+        look = Look(blocks, width, high, engine.picks(many, len(blocks) * high) and (two_step or not is_choice), ahead)
+        logits = engine.logits(look.states(hidden))
+        choice = Choice(sampler, logits, look) if is_choice else None
+        chosen = rows.choose(logits, look.positions, look.row)
         recorded = None if rows.entropy is None else entropies(logits)
         del logits  # the next pass makes as many
-        reveal = open_slots if choice is None else choice.on_host()
-        if decided is not None:
-            reveal[:, :1] |= masked[:, :1] & decided
-        tokens = to_host(chosen)
-        if picked is not None:
-            tokens, recorded = picked.spread(tokens), None if recorded is None else picked.spread(to_host(recorded))
-        if not rows.reveal(positions, tokens, reveal, recorded) and is_choice:
+
+        reveals = [range(len(block.open)) for block in blocks] if choice is None else choice.on_host()
+        tokens = to_host(chosen).reshape(-1).tolist()
+        entropy = None if recorded is None else to_host(recorded).reshape(-1).tolist()
+        count = 0
+        for number, (block, revealed, places) in enumerate(zip(blocks, reveals, look.places, strict=True)):
+            if look.decided[number]:
+                revealed = {0, *revealed}
+            for index in revealed:
+                place = places[index]
+                rows.reveal(block.row, block.open[index], tokens[place], None if entropy is None else entropy[place])
+            count += len(revealed)
+            if revealed:
+                end = rows.end[block.row]
+                block.masks = [at for index, at in enumerate(block.open) if index not in revealed and at < end]
+        if is_choice and not count:
             engine.check()
             raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
 
-        behind = np.where(masked > reveal, positions, end).min(1, keepdims=True)
-        if not fused:
-            behind = np.where(committing, block, behind)
-        rows.advance(behind)
-        if not rows.running.any():
+        for number, block in enumerate(blocks):
+            commits = ahead and not fused and block.commits  # the pass behind this one looks at the block
+            block.before = hidden[number, block.commits - 1].clone() if commits else None
+        finished = [block for block in blocks if _advance(rows, block)]
+        if not any(rows.is_running):
             return
-
-        length = block
-        committing = (behind == end) & rows.running
-        commit = 0
-        if committing.any():
-            number = number + committing
-            block = np.where(committing, end, block)
-            end = np.where(committing, block + _sizes(rows, settings, number), end)
-            commit = int((block - length).max())
-            rows.start_blocks(block)
-        view = int(end[rows.running].max())
+        kept = engine.leave_done([rows.is_running[block.row] for block in blocks])
+        if kept is not None:
+            blocks = [blocks[place] for place in kept]
+        if finished:
+            _begin(rows, settings, finished)
 
 
-def _sizes(rows: Rows, settings: SetBlock, number: np.ndarray) -> np.ndarray | int:
-    """Sizes [batch, 1] of the blocks ``number`` [batch, 1] of the rows; one for all where there is no range."""
+def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> Tensor:
+    """Hidden states [blocks, width, hidden] of the slots behind what is committed of each row."""
+    device, number = engine.device, engine.numbers
+    # Slices, no arithmetic of arrays: behind a pass of the model nothing of it is in the caches of the processor.
+    slots = np.array([number[block.length : block.length + width] for block in blocks])
+    tokens = np.array([rows.sequence[block.row, block.length : block.length + width] for block in blocks])
+    limit, needed = None, None
+    if any(block.commits for block in blocks):
+        limit = np.array([[block.end] * width for block in blocks])
+        for seen, block in zip(limit, blocks, strict=True):
+            seen[: block.commits] = number[block.length + 1 : block.start + 1]
+    elif len(blocks) > 1 or blocks[0].width < width:
+        limit = np.array([[block.end] for block in blocks])
+    if any(block.width < width for block in blocks):
+        needed = number[:width] < np.array([[block.width] for block in blocks])
+    return engine.forward(
+        to_device(tokens, device),
+        to_device(slots, device),
+        "all" if limit is None else to_device(limit, device),
+        view=max(block.end for block in blocks if rows.is_running[block.row]),
+        needed=needed,
+    )
+
+
+def _advance(rows: Rows, block: Block) -> bool:
+    """End of a pass for a block: what was before it is committed. Returns whether another one follows."""
+    if not rows.is_running[block.row]:
+        return False
+    known = block.start if not block.open else block.masks[0] if block.masks else block.end
+    rows.advance(block.row, known)
+    block.length = block.start
+    if not rows.is_running[block.row]:
+        block.masks, block.length, block.start = [], block.end, block.end
+        return False
+    if not block.masks:
+        block.start, block.number = block.end, block.number + 1
+    return not block.masks
+
+
+def _begin(rows: Rows, settings: SetBlock, blocks: Sequence[Block]) -> None:
+    """Lay new blocks of masks behind where ``blocks`` end now."""
     low, high = settings.sizes
-    if low == high:
-        return high
-    seed, device = rows.request.sampling.seed, rows.samples.device
-    return to_host(random_integers(seed, rows.samples, to_device(number[:, 0], device), low, high))[:, None]
-
-
-class _Choice:
-    """What the sampler reveals of ``open_slots`` [batch, k]: begun on the device, read once all else is on its way.
-
-    logits: of all slots [batch, k, vocab], or, for a sampler of two steps, of those ``picked`` [open, 1, vocab].
-    """
-
-    def __init__(self, sampler: Sampler, logits: Tensor, open_slots: np.ndarray, picked: OpenSlots | None):
-        self.sampler, self.open_slots, self.picked = sampler, open_slots, picked
-        self.select = None
-        if is_two_step(sampler):
-            self.found, self.select = sampler.scores(logits), sampler.select
-        else:
-            self.found = (sampler(logits, to_device(open_slots, logits.device)),)
-
-    def on_host(self) -> np.ndarray:
-        """Reveal [batch, k]."""
-        if not all(isinstance(values, Tensor) for values in self.found):
-            raise self._unfit()
-        found = tuple(map(to_host, self.found))
-        if self.picked is not None:
-            if any(values.shape != (len(self.picked.row), 1) for values in found):
-                raise self._unfit()
-            found = tuple(map(self.picked.spread, found))
-        reveal = found[0] if self.select is None else self.select(found, self.open_slots)
-        if reveal.shape != self.open_slots.shape or reveal.dtype != bool:
-            raise self._unfit()
-        return reveal & self.open_slots
-
-    def _unfit(self) -> UserError:
-        shape = list(self.open_slots.shape)
-        return UserError(f"the sampler {self.sampler!r} must return a bool tensor of shape [batch, k], here {shape}")
-
-
-class _Last:
-    """States of the last committed tokens, where the pass that looks at the block behind them is another one.
-
-    ``rows`` [batch, 1] have one. hidden: the states of the pass that commits the first ``count`` [batch, 1] queries.
-    """
-
-    def __init__(self, hidden: Tensor, count: np.ndarray, rows: np.ndarray):
-        self.rows = rows
-        last = to_device(np.maximum(count - 1, 0), hidden.device)
-        self.states = hidden.gather(1, last[..., None].expand(-1, -1, hidden.shape[-1]))
-
-    def before(self, states: Tensor) -> Tensor:
-        """States of a block [batch, k, hidden], the first one replaced: its token is predicted by the one before."""
-        rows = to_device(self.rows, states.device)[..., None]
-        return torch.cat((torch.where(rows, self.states, states[:, :1]), states[:, 1:]), 1)
+    sizes = [high] * len(blocks)
+    if low < high and blocks:
+        samples = rows.samples[[block.row for block in blocks]]
+        draws = torch.tensor([block.number for block in blocks], device=samples.device)
+        sizes = random_integers(rows.request.sampling.seed, samples, draws, low, high).tolist()
+    for block, size in zip(blocks, sizes, strict=True):
+        block.end = block.start + size
+        block.masks = list(range(block.start, min(block.end, rows.end[block.row])))
+        rows.start_block(block.row, block.start)

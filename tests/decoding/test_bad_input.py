@@ -9,7 +9,7 @@ import torch
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.errors import UserError
 from sbd.evaluation.decoders import make_decoder
-from sbd.samplers import ConfidenceThreshold, EntropyBound, Factor, TopK, TwoStep
+from sbd.samplers import ConfidenceThreshold, EntropyBound, Factor, TopK
 from tests.decoding.helpers import BOS, EOS, FORBIDDEN, LENGTHS, MASK, PAD, prompts, tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:LongestPrefix is for models")
@@ -213,12 +213,16 @@ def test_a_sampler_that_stops_revealing_is_found():
 
 @pytest.mark.parametrize("first_token", ["masked", "next_token"])
 def test_a_row_that_stands_still_is_found_once_the_others_are_done(first_token):
-    def all_but_row_1(logits, masked):
-        others = torch.arange(len(masked))[:, None] != 1
-        return masked & others if len(masked) > 1 else masked
+    calls = []
+
+    def all_but_the_last(logits, masked):
+        calls.append(len(masked))
+        others = torch.arange(len(masked))[:, None] < len(masked) - 1
+        return masked if len(calls) == 1 else masked & others  # the first call is the check of the sampler
 
     with pytest.raises(UserError, match="revealed nothing"):
-        generate(tiny_model(), prompts([5, 6, 4]), SetBlock(4, all_but_row_1, first_token), max_new_tokens=8)
+        generate(tiny_model(), prompts([5, 6, 4]), SetBlock(4, all_but_the_last, first_token), max_new_tokens=8)
+    assert calls[-1] == 1
 
 
 @pytest.mark.parametrize("decoder", [Autoregressive(), SetBlock(4), LongestPrefix(4), SelfSpeculative(4)], ids=repr)
@@ -240,31 +244,15 @@ def test_a_model_of_ruined_weights_is_one_line(decoder):
     refused(lambda model: model.model.embed_tokens.weight[later].fill_(math.nan))
 
 
-class Fixed(TwoStep):
-    """Its second step is given."""
-
-    def __init__(self, select):
-        self.select = select  # type: ignore[method-assign]
-
-    def scores(self, logits):
-        return (logits.amax(-1),)
-
-    def select(self, scores, masked):
-        raise NotImplementedError
-
-
-def test_a_sampler_in_two_steps_may_reveal_what_is_not_masked_and_nothing_happens():
+def test_a_sampler_may_reveal_what_is_not_masked_and_nothing_happens():
     model, rows = tiny_model(), prompts([5, 6])
 
-    def left_to_right(masked):
+    def left_to_right(logits, masked):
         return (masked.cumsum(-1) == 1) & masked
 
-    expected = generate(model, rows, SetBlock(4, lambda logits, masked: left_to_right(masked)), max_new_tokens=8)
-    for decoder in (
-        SetBlock(4, Fixed(lambda scores, masked: left_to_right(masked) | ~masked)),
-        SetBlock(4, lambda logits, masked: left_to_right(masked) | ~masked),
-    ):
-        assert generate(model, rows, decoder, max_new_tokens=8) == expected
+    expected = generate(model, rows, SetBlock(4, left_to_right), max_new_tokens=8)
+    more = SetBlock(4, lambda logits, masked: left_to_right(logits, masked) | ~masked)
+    assert generate(model, rows, more, max_new_tokens=8) == expected
 
 
 @pytest.mark.parametrize(
@@ -274,9 +262,19 @@ def test_a_sampler_that_is_wrong_of_several_rows_only_is_one_line(wrong):
     def plain(logits, masked):
         return masked if len(masked) == 1 else wrong(masked)
 
-    for sampler in (plain, Fixed(lambda scores, masked: plain(None, masked))):
-        with pytest.raises(UserError, match=r"bool tensor of shape \[batch, k\], here \[2, 4\]"):
-            generate(tiny_model(), prompts([5, 6]), SetBlock(4, sampler), max_new_tokens=8)
+    with pytest.raises(UserError, match=r"bool tensor of shape \[batch, k\], here \[2, 4\]"):
+        generate(tiny_model(), prompts([5, 6]), SetBlock(4, plain), max_new_tokens=8)
+
+
+@pytest.mark.parametrize("wrong", [lambda scores: scores[0], lambda scores: scores.numpy()], ids=range(2))
+def test_a_sampler_in_two_steps_whose_first_is_wrong_of_several_rows_only_is_one_line(wrong):
+    class Wrong(TopK):
+        def scores(self, logits):
+            scores = super().scores(logits)
+            return scores if len(logits) == 1 else (wrong(scores[0]),)
+
+    with pytest.raises(UserError, match=r"bool tensor of shape \[batch, k\], here \[2, 4\]"):
+        generate(tiny_model(), prompts([5, 6]), SetBlock(4, Wrong(1)), max_new_tokens=8)
 
 
 def test_a_sampler_is_called_as_it_wants_to_be():

@@ -1,12 +1,11 @@
 """Only the slots that a pass may reveal go through the LM head on a CPU, and the text is that of all of them."""
 
-import numpy as np
 import pytest
 import torch
 
 from sbd.decoding import SetBlock, engine, generate
+from sbd.decoding.blocks import Look
 from sbd.decoding.engine import Engine
-from sbd.decoding.open_slots import OpenSlots
 from sbd.samplers import ConfidenceThreshold, EntropyBound, TopK
 from tests.decoding.helpers import EOS, LENGTHS, by_row, prompts, tiny_model
 
@@ -30,10 +29,10 @@ def pays_at_any_size(monkeypatch):
 def test_a_text_is_that_of_all_slots(decoder, temperature, monkeypatch):
     model, rows, picked = tiny_model(), prompts(LENGTHS), []
     options = {"eos_token_id": EOS, "temperature": temperature, "seed": 5, "num_samples": 2, "record_entropy": True}
-    plain = OpenSlots.states
-    monkeypatch.setattr(OpenSlots, "states", lambda slots, *inputs: picked.append(slots) or plain(slots, *inputs))
+    plain = Look.states
+    monkeypatch.setattr(Look, "states", lambda look, hidden: picked.append(look.positions) or plain(look, hidden))
     out = generate(model, rows, decoder, 14, **options)
-    assert len(picked) > 1
+    assert any(len(positions) > 1 and {len(of_row) for of_row in positions} == {1} for positions in picked)
     monkeypatch.setattr(Engine, "picks", lambda *_: False)
     every = generate(model, rows, decoder, 14, **options)
     assert by_row(out) == by_row(every)
@@ -56,14 +55,3 @@ def test_no_other_slot_goes_through_the_head(monkeypatch):
     # A function of one's own is given the whole block.
     generate(model, rows, SetBlock(8, lambda logits, masked: TopK(2)(logits, masked)), 16, eos_token_id=EOS)
     assert set(seen) == {2 * 8}
-
-
-def test_slots_are_taken_and_put_back():
-    is_open = np.array([[False, True, True], [True, False, False]])
-    slots = OpenSlots(is_open)
-    hidden = torch.arange(2 * 5 * 1.0).view(2, 5, 1)
-    assert slots.states(hidden, None).flatten().tolist() == [1, 2, 5]
-    offset = np.array([[0, 1, 2], [2, 3, 4]])
-    assert slots.states(hidden, offset).flatten().tolist() == [1, 2, 7]
-    values = np.array([[1.5], [2.5], [3.5]])
-    assert slots.spread(values).tolist() == [[0, 1.5, 2.5], [3.5, 0, 0]]

@@ -10,6 +10,7 @@ from sbd.cache import SlotCache
 from sbd.decoding import Autoregressive, SetBlock, generate
 from sbd.decoding.randomness import random_integers
 from sbd.decoding.request import margin
+from sbd.decoding.rows import _most_likely
 from sbd.samplers import EntropyBound
 from tests.decoding.helpers import (
     BOS,
@@ -48,6 +49,15 @@ def test_mask_padding_and_start_are_never_generated(decoder):
     model.lm_head.weight.data[[PAD, BOS, MASK]] *= 20  # they would win now and then
     out = generate(model, prompts(LENGTHS), decoder, max_new_tokens=15, temperature=1.5, seed=1)
     assert not {PAD, BOS, MASK} & {token for row in out.tokens for token in row}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_of_equally_likely_tokens_the_first_is_taken(dtype):
+    logits = torch.randint(0, 3, (4, 5, 7), generator=torch.Generator().manual_seed(0)).to(dtype)
+    logits[..., :2] = -torch.inf
+    found = _most_likely(logits)
+    assert found.dtype == torch.int64
+    assert found.tolist() == [[row.index(max(row)) for row in block] for block in logits.tolist()]
 
 
 @pytest.mark.parametrize("first_token", ["masked", "next_token"])

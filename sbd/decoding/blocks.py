@@ -1,0 +1,134 @@
+"""Blocks on their way: which states of a pass are looked at for them, and which of their masks a sampler reveals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sbd.decoding.rows import to_device, to_host
+from sbd.errors import UserError
+from sbd.samplers import Sampler, is_two_step
+
+
+@dataclass(slots=True)
+class Block:
+    """The block of a row, positions ``start`` to ``end``. The tokens from ``length`` to it are not yet committed.
+
+    ``masks``: its positions, ascending, that are to be revealed. ``number``: how many blocks of the row were before it.
+    ``before``: the state of the token before it, where a pass before the first one that looks at the block computed it.
+    """
+
+    row: int
+    length: int
+    start: int
+    end: int
+    masks: list[int] = field(default_factory=list)
+    number: int = 0
+    before: Tensor | None = None
+    open: list[int] = field(default_factory=list)
+    """The masks that the coming pass may reveal: all, or none if it only commits the block before."""
+    width: int = 0
+    """Slots of the coming pass that matter, from ``length`` on."""
+
+    @property
+    def commits(self) -> int:
+        """Tokens before the block that the coming pass commits."""
+        return self.start - self.length
+
+    def enter_pass(self, fused: bool) -> None:
+        """Set what the coming pass does."""
+        if fused or self.length == self.start:
+            self.open, self.width = self.masks, self.end - self.length
+        else:
+            self.open, self.width = [], self.commits
+
+
+class Look:
+    """The states of a pass that are looked at: all ``size`` slots of the blocks, or the open ones ``alone``.
+
+    The latter spares LM head, sampler and choice of tokens all others where a pass costs what it computes, as on a CPU.
+    States are [n, m]: [blocks, size], or [open, 1]; they belong to the rows ``row`` [n] and the ``positions`` [n, m].
+    ``places``: for each block, where its open slots lie among all n x m.
+    ``ahead``: the first slot of a block is decided by the state of the token before it, as soon as there is one;
+    ``decided``: the blocks where this pass has it.
+    """
+
+    def __init__(self, blocks: Sequence[Block], width: int, size: int, alone: bool, ahead: bool):
+        """``width``: queries of each block in the pass."""
+        self.row: list[int] = []
+        self.positions: list[Sequence[int]] = []
+        self.places: list[Sequence[int]] = []
+        self.decided: list[bool] = []
+        self._queries: list[int] = []  # counted over all blocks
+        self._before: list[tuple[int, Tensor]] = []
+        self._columns = 1 if alone else size
+        self._is_all = not alone and width == size and not any(block.commits for block in blocks)
+        count = 0
+        for number, block in enumerate(blocks):
+            if alone:
+                looked: Sequence[int] = block.open
+                self.places.append(range(count, count + len(looked)))
+                self.positions += [(position,) for position in looked]
+                self.row += [block.row] * len(looked)
+            else:
+                looked = range(block.start, block.start + size)
+                self.places.append([count + position - block.start for position in block.open])
+                self.positions.append(looked)
+                self.row.append(block.row)
+            if not self._is_all:
+                begin, last = number * width - block.length, (number + 1) * width - 1
+                # A block may be smaller, or not be looked at.
+                self._queries += [min(begin + position, last) for position in looked]
+            is_decided = ahead and bool(block.open) and (block.commits > 0 or block.before is not None)
+            if is_decided and block.before is not None:
+                self._before.append((count, block.before))
+            elif is_decided:
+                self._queries[count] -= 1
+            self.decided.append(is_decided)
+            count += len(looked)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """States [n, m, hidden] of those of the pass [blocks, width, hidden], which may be written to."""
+        if not self._is_all:
+            queries = to_device(np.array(self._queries), hidden.device)
+            hidden = hidden.flatten(0, 1).index_select(0, queries).view(-1, self._columns, hidden.shape[-1])
+        for place, state in self._before:
+            hidden.flatten(0, 1)[place] = state
+        return hidden
+
+
+class Choice:
+    """What a sampler reveals: begun on the device, read once all else is on its way.
+
+    logits: [n, m, vocab] of a ``look``; a sampler that is not of two steps must be given whole blocks.
+    """
+
+    def __init__(self, sampler: Sampler, logits: Tensor, look: Look):
+        self.places, self.select_row = look.places, None
+        shape = logits.shape[:2]
+        if is_two_step(sampler):
+            self.found, self.select_row = sampler.scores(logits), sampler.select_row
+        else:
+            is_open = np.zeros(shape.numel(), dtype=bool)
+            is_open[[place for places in look.places for place in places]] = True
+            self.found = (sampler(logits, to_device(is_open.reshape(shape), logits.device)),)
+        for values in self.found:
+            fits = isinstance(values, Tensor) and values.shape == shape
+            if not fits or (self.select_row is None and values.dtype != torch.bool):
+                raise UserError(
+                    f"the sampler {sampler!r} must return a bool tensor of shape [batch, k], here {list(shape)}"
+                )
+
+    def on_host(self) -> list[Sequence[int]]:
+        """For each block, which of its open slots are revealed, as indices of these."""
+        found = [to_host(values).reshape(-1).tolist() for values in self.found]
+        if self.select_row is None:
+            return [[number for number, place in enumerate(places) if found[0][place]] for places in self.places]
+        return [
+            self.select_row(*([values[place] for place in places] for values in found)) if places else []
+            for places in self.places
+        ]
