@@ -51,51 +51,56 @@ class Look:
     """The states of a pass that are looked at: all ``size`` slots of the blocks, or the open ones ``alone``.
 
     The latter spares LM head, sampler and choice of tokens all others where a pass costs what it computes, as on a CPU.
-    States are [n, m]: [blocks, size], or [open, 1]; they belong to the rows ``row`` [n] and the ``positions`` [n, m].
-    ``places``: for each block, where its open slots lie among all n x m.
-    ``ahead``: the first slot of a block is decided by the state of the token before it, as soon as there is one;
+    States are [n, m]: [blocks, size], or [open, 1]. ``places``: for each block, where its open slots lie among all
+    n x m. ``ahead``: the first slot of a block is decided by the state of the token before it, as soon as there is one;
     ``decided``: the blocks where this pass has it.
     """
 
     def __init__(self, blocks: Sequence[Block], width: int, size: int, alone: bool, ahead: bool):
         """``width``: queries of each block in the pass."""
-        self.row: list[int] = []
-        self.positions: list[Sequence[int]] = []
         self.places: list[Sequence[int]] = []
         self.decided: list[bool] = []
+        self._blocks, self._size, self._alone = blocks, size, alone
         self._queries: list[int] = []  # counted over all blocks
         self._before: list[tuple[int, Tensor]] = []
-        self._columns = 1 if alone else size
         self._is_all = not alone and width == size and not any(block.commits for block in blocks)
         count = 0
         for number, block in enumerate(blocks):
+            begin = number * width - block.length
             if alone:
-                looked: Sequence[int] = block.open
-                self.places.append(range(count, count + len(looked)))
-                self.positions += [(position,) for position in looked]
-                self.row += [block.row] * len(looked)
+                self._queries += [begin + position for position in block.open]
+                self.places.append(range(count, count + len(block.open)))
             else:
-                looked = range(block.start, block.start + size)
-                self.places.append([count + position - block.start for position in block.open])
-                self.positions.append(looked)
-                self.row.append(block.row)
-            if not self._is_all:
-                begin, last = number * width - block.length, (number + 1) * width - 1
-                # A block may be smaller, or not be looked at.
-                self._queries += [min(begin + position, last) for position in looked]
+                first = count - block.start
+                self.places.append([first + position for position in block.open])
+                if not self._is_all:
+                    last = (number + 1) * width - 1  # a block may be smaller, or not be looked at
+                    begin += block.start
+                    self._queries += [min(begin + slot, last) for slot in range(size)]
             is_decided = ahead and bool(block.open) and (block.commits > 0 or block.before is not None)
             if is_decided and block.before is not None:
                 self._before.append((count, block.before))
             elif is_decided:
                 self._queries[count] -= 1
             self.decided.append(is_decided)
-            count += len(looked)
+            count += len(block.open) if alone else size
+
+    def positions(self) -> tuple[list[Sequence[int]], list[int]]:
+        """Where they stand, [n, m], and in which rows, [n]."""
+        if self._alone:
+            whose = [(position, block.row) for block in self._blocks for position in block.open]
+            return [(position,) for position, _ in whose], [row for _, row in whose]
+        return (
+            [range(block.start, block.start + self._size) for block in self._blocks],
+            [block.row for block in self._blocks],
+        )
 
     def states(self, hidden: Tensor) -> Tensor:
         """States [n, m, hidden] of those of the pass [blocks, width, hidden], which may be written to."""
         if not self._is_all:
             queries = to_device(np.array(self._queries), hidden.device)
-            hidden = hidden.flatten(0, 1).index_select(0, queries).view(-1, self._columns, hidden.shape[-1])
+            hidden = hidden.flatten(0, 1).index_select(0, queries)
+            hidden = hidden.view(-1, 1 if self._alone else self._size, hidden.shape[-1])
         for place, state in self._before:
             hidden.flatten(0, 1)[place] = state
         return hidden

@@ -102,7 +102,7 @@ class Rows:
         """Tokens [n, m], on the device, for absolute positions [n, m] of the rows ``row`` [n]."""
         sampling = self.request.sampling
         if sampling.greedy:
-            return _most_likely(logits)
+            return most_likely(logits)
         number = to_device(np.asarray(row), logits.device)
         new = to_device(np.asarray(positions) - self.start[row], logits.device)
         return sampling.choose(logits, self.samples[number], new)
@@ -125,10 +125,11 @@ class Rows:
         entropies: Tensor | None = None,
     ) -> None:
         """The same for ``tokens`` at ``positions`` of the rows ``row`` [n] where ``reveal`` is True, each [n, m]."""
-        recorded = None if entropies is None else to_host(entropies)
-        for number, place in zip(*(index.tolist() for index in reveal.nonzero()), strict=True):
-            entropy = None if recorded is None else float(recorded[number, place])
-            self.reveal(int(row[number]), int(positions[number, place]), int(tokens[number, place]), entropy)
+        places = reveal.nonzero()
+        recorded = None if entropies is None else to_host(entropies)[places].tolist()
+        told = zip(row[places[0]].tolist(), positions[places].tolist(), tokens[places].tolist(), strict=True)
+        for number, (of, position, token) in enumerate(told):
+            self.reveal(of, position, token, None if recorded is None else recorded[number])
 
     def advance(self, row: int, known: int) -> None:
         """End of a pass for a row that runs: its positions before ``known`` are revealed."""
@@ -186,7 +187,7 @@ class Rows:
         )
 
 
-def _most_likely(logits: Tensor) -> Tensor:
+def most_likely(logits: Tensor) -> Tensor:
     """Tokens [n, m] of logits [n, m, vocab]; of equals the first."""
     if logits.is_cpu and logits.dtype == torch.float32:
         return torch.from_numpy(logits.numpy().argmax(-1))  # a fraction of what torch takes

@@ -24,7 +24,7 @@ from sbd.decoding.autoregressive import prefill
 from sbd.decoding.blocks import Block, Choice, Look
 from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
-from sbd.decoding.rows import Rows, to_device, to_host
+from sbd.decoding.rows import Rows, most_likely, to_device, to_host
 from sbd.decoding.settings import SetBlock
 from sbd.errors import UserError
 from sbd.samplers import entropies, is_two_step
@@ -53,7 +53,7 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
         look = Look(blocks, width, high, engine.picks(many, len(blocks) * high) and (two_step or not is_choice), ahead)
         logits = engine.logits(look.states(hidden))
         choice = Choice(sampler, logits, look) if is_choice else None
-        chosen = rows.choose(logits, look.positions, look.row)
+        chosen = most_likely(logits) if rows.request.sampling.greedy else rows.choose(logits, *look.positions())
         recorded = None if rows.entropy is None else entropies(logits)
         del logits  # the next pass makes as many
 

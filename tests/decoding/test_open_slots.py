@@ -30,7 +30,7 @@ def test_a_text_is_that_of_all_slots(decoder, temperature, monkeypatch):
     model, rows, picked = tiny_model(), prompts(LENGTHS), []
     options = {"eos_token_id": EOS, "temperature": temperature, "seed": 5, "num_samples": 2, "record_entropy": True}
     plain = Look.states
-    monkeypatch.setattr(Look, "states", lambda look, hidden: picked.append(look.positions) or plain(look, hidden))
+    monkeypatch.setattr(Look, "states", lambda look, hidden: picked.append(look.positions()[0]) or plain(look, hidden))
     out = generate(model, rows, decoder, 14, **options)
     assert any(len(positions) > 1 and {len(of_row) for of_row in positions} == {1} for positions in picked)
     monkeypatch.setattr(Engine, "picks", lambda *_: False)

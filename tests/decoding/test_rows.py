@@ -10,7 +10,7 @@ from sbd.cache import SlotCache
 from sbd.decoding import Autoregressive, SetBlock, generate
 from sbd.decoding.randomness import random_integers
 from sbd.decoding.request import margin
-from sbd.decoding.rows import _most_likely
+from sbd.decoding.rows import most_likely
 from sbd.samplers import EntropyBound
 from tests.decoding.helpers import (
     BOS,
@@ -55,7 +55,7 @@ def test_mask_padding_and_start_are_never_generated(decoder):
 def test_of_equally_likely_tokens_the_first_is_taken(dtype):
     logits = torch.randint(0, 3, (4, 5, 7), generator=torch.Generator().manual_seed(0)).to(dtype)
     logits[..., :2] = -torch.inf
-    found = _most_likely(logits)
+    found = most_likely(logits)
     assert found.dtype == torch.int64
     assert found.tolist() == [[row.index(max(row)) for row in block] for block in logits.tolist()]
 
