@@ -98,13 +98,12 @@ class Engine:
                 mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
             mask = mask[:, None]
         if self.run is not None and mask is not None and needed is not None and self.device.type == "cpu":
-            counts = np.count_nonzero(needed, axis=1).tolist()
-            if self.packs(sum(counts), needed.shape):
-                self._count(sum(counts))
-                index = torch.from_numpy(np.flatnonzero(needed))
+            index = torch.from_numpy(np.flatnonzero(needed))
+            if self.packs(len(index), needed.shape):
+                self._count(len(index))
                 self.cache.place_flat(slots, index, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
-                return self.call(self.run.packed, tokens, positions, added, index, counts)
+                return self.call(self.run.packed, tokens, positions, added, index)
         self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:

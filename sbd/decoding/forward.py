@@ -8,7 +8,7 @@ their own forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -81,16 +81,16 @@ class DirectForward:
             return self._layers(tokens, positions, lambda q, k, v: flash.attend(q, k, v, causal, lengths))
         return self._layers(tokens, positions, lambda q, k, v: _attend(q, k, v, mask, causal))
 
-    def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, index: Tensor, counts: Sequence[int]) -> Tensor:
+    def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, index: Tensor) -> Tensor:
         """The same for the queries ``index`` only, counted over all rows; the others get hidden states of 0.
 
-        The needed queries of all rows, ``counts`` of each, stand in one line through the linear layers, so that what is
-        not needed costs nothing there. They attend with the others between them, or each row on its own, whichever is
-        less work. The cache must be placed for these queries.
+        The needed queries of all rows stand in one line through the linear layers, so that what is not needed costs
+        nothing there. They attend with the others between them, or each row on its own, whichever is less work. The
+        cache must be placed for these queries.
         """
         shape, heads = tokens.shape, (self.heads, self.head_dim)
         left_out = (tokens.numel() - len(index)) * mask.shape[-1] * self.heads * self.head_dim
-        if left_out < _COST_OF_A_ROW * sum(map(bool, counts)):
+        if left_out < _COST_OF_A_ROW * shape[0]:
             spread = mask.new_zeros(tokens.numel(), *heads)
 
             def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -99,6 +99,7 @@ class DirectForward:
                 return out.reshape(-1, *heads).index_select(0, index)[None]
 
         else:
+            counts = torch.bincount(index // shape[1], minlength=shape[0]).tolist()
             masks = mask.expand(-1, 1, shape[1], -1).flatten(0, 2).index_select(0, index).split(counts)
 
             def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

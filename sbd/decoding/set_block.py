@@ -94,20 +94,24 @@ def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> Te
     # Slices, no arithmetic of arrays: behind a pass of the model nothing of it is in the caches of the processor.
     slots = np.array([number[block.length : block.length + width] for block in blocks])
     tokens = np.array([rows.sequence[block.row, block.length : block.length + width] for block in blocks])
+    ends = [block.end for block in blocks]
+    view = max(end for end, block in zip(ends, blocks, strict=True) if rows.is_running[block.row])
     limit, needed = None, None
+    if any(block.width < width for block in blocks):
+        needed = np.zeros(slots.shape, dtype=bool)
+        for of_block, block in zip(needed, blocks, strict=True):
+            of_block[: block.width] = True
     if any(block.commits for block in blocks):
-        limit = np.array([[block.end] * width for block in blocks])
+        limit = np.array([[end] * width for end in ends])
         for seen, block in zip(limit, blocks, strict=True):
             seen[: block.commits] = number[block.length + 1 : block.start + 1]
-    elif len(blocks) > 1 or blocks[0].width < width:
-        limit = np.array([[block.end] for block in blocks])
-    if any(block.width < width for block in blocks):
-        needed = number[:width] < np.array([[block.width] for block in blocks])
+    elif needed is not None or min(ends) < view:
+        limit = np.array([[end] for end in ends])
     return engine.forward(
         to_device(tokens, device),
         to_device(slots, device),
         "all" if limit is None else to_device(limit, device),
-        view=max(block.end for block in blocks if rows.is_running[block.row]),
+        view,
         needed=needed,
     )
 

@@ -82,7 +82,7 @@ def measure(
         for size, batches, runs in plan:
             counts = {name: _warm_up(run, batches, bar.update) for name, run in runs.items()}
             context = round(mean(map(len, prompts)) + counts[_REFERENCE].tokens / sum(map(len, batches)) / 2)
-            passes = {shape: one_pass(model, size, shape, context, capacity, execution) for shape in shapes}
+            passes = {shape: one_pass(model, size, shape, context, capacity, execution, in_step) for shape in shapes}
             rounds = [_round(batches, runs, contenders, begin, passes, watch, bar.update) for _ in range(repeats)]
             cost = {shape: median(one.passes[shape] for one in rounds) for shape in shapes}
             beginning = median(one.beginning for one in rounds)

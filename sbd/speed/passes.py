@@ -35,12 +35,18 @@ def shapes_of(decoders: Iterable[Decoder]) -> list[Shape]:
 
 
 def one_pass(
-    model: PreTrainedModel, batch: int, shape: Shape, context: int, capacity: int, execution: Execution = "eager"
+    model: PreTrainedModel,
+    batch: int,
+    shape: Shape,
+    context: int,
+    capacity: int,
+    execution: Execution = "eager",
+    equal: bool = False,
 ) -> Callable[[], object]:
     """A pass of ``shape`` behind ``context`` tokens, warmed up; to be called in inference mode.
 
-    Masks are those of decoding: none for one row, whose queries see all there is, an end for each row of several, and
-    one for each query where a block is committed.
+    Masks are those of decoding: none for one row, or ``equal`` ones, whose queries see all there is, an end for each
+    row of several, and one for each query where a block is committed.
     """
     device, (width, head_rows) = model.device, shape
     with torch.inference_mode():
@@ -50,7 +56,7 @@ def one_pass(
         slots = column + context
         tokens = torch.full_like(slots, 1)
         end = torch.full_like(slots[:, :1], context + width)
-        limit: Tensor | Literal["all"] = "all" if batch == 1 else end
+        limit: Tensor | Literal["all"] = "all" if batch == 1 or equal else end
         rows = None
         if head_rows < width:
             limit = torch.where(column < width - head_rows, slots + 1, end)
