@@ -7,7 +7,7 @@ dispatches there (views and conversions included). Usage: python benchmarks/deco
 
 import argparse
 import statistics
-import time
+from functools import partial
 from typing import Any
 
 import torch
@@ -104,9 +104,11 @@ def main() -> None:
         operations = {
             name: OperationsOutside().per_pass(model, ids, decoder, options.new) for name, decoder in decoders.items()
         }
+        for name, decoder in decoders.items():
+            passes[name] = generate(model, ids, decoder, max_new_tokens=options.new).model_passes
         for _ in range(options.repeats):
-            start = time.perf_counter()
-            model.generate(
+            theirs = partial(
+                model.generate,
                 ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=options.new,
@@ -114,16 +116,13 @@ def main() -> None:
                 eos_token_id=None,
                 suppress_tokens=[0, 1, 3],
             )
-            times.setdefault("hugging face generate", []).append(time.perf_counter() - start)
+            times.setdefault("hugging face generate", []).append(watch.seconds(theirs))
             passes["hugging face generate"] = options.new
             for name, decoder in decoders.items():
-                with watch.inside_model() as inside:
-                    start = time.perf_counter()
-                    out = generate(model, ids, decoder, max_new_tokens=options.new)
-                    total = time.perf_counter() - start
+                run = partial(generate, model, ids, decoder, max_new_tokens=options.new)
+                outside, total = watch.outside_model(run)
                 times.setdefault(name, []).append(total)
-                shares.setdefault(name, []).append(1 - inside[0] / total)
-                passes[name] = out.model_passes
+                shares.setdefault(name, []).append(outside / total)
         for name, values in times.items():
             share = ""
             if name in shares:

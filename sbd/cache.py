@@ -94,7 +94,7 @@ class SlotCache(Cache):
         self.queries = len(index)
 
     def move(self, row: int, to: int) -> None:
-        """Let the slots of the last pass of a row take the place of those of another one, which is done."""
+        """Copy the slots in view of a row to the place ``to`` of another one, which is done."""
         for layer in self.slot_layers:
             for stored in (layer.stored_keys, layer.stored_values):
                 stored[to, : self.view].copy_(stored[row, : self.view])

@@ -135,7 +135,7 @@ def _begin(rows: Rows, settings: SetBlock, blocks: Sequence[Block]) -> None:
     """Lay new blocks of masks behind where ``blocks`` end now."""
     low, high = settings.sizes
     sizes = [high] * len(blocks)
-    if low < high and blocks:
+    if low < high:
         samples = rows.samples[[block.row for block in blocks]]
         draws = torch.tensor([block.number for block in blocks], device=samples.device)
         sizes = random_integers(rows.request.sampling.seed, samples, draws, low, high).tolist()
