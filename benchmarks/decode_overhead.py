@@ -106,18 +106,18 @@ def main() -> None:
         }
         for name, decoder in decoders.items():
             passes[name] = generate(model, ids, decoder, max_new_tokens=options.new).model_passes
+        passes["hugging face generate"] = options.new
+        theirs = partial(
+            model.generate,
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=options.new,
+            do_sample=False,
+            eos_token_id=None,
+            suppress_tokens=[0, 1, 3],
+        )
         for _ in range(options.repeats):
-            theirs = partial(
-                model.generate,
-                ids,
-                attention_mask=torch.ones_like(ids),
-                max_new_tokens=options.new,
-                do_sample=False,
-                eos_token_id=None,
-                suppress_tokens=[0, 1, 3],
-            )
             times.setdefault("hugging face generate", []).append(watch.seconds(theirs))
-            passes["hugging face generate"] = options.new
             for name, decoder in decoders.items():
                 run = partial(generate, model, ids, decoder, max_new_tokens=options.new)
                 outside, total = watch.outside_model(run)

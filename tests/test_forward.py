@@ -137,7 +137,7 @@ def test_flash_attention_where_it_fits_gives_the_same_text(decoder, calls, monke
     monkeypatch.setattr(flash, "_library", lambda: plain)
     assert not flash.fits(model, 8)  # float32 on a CPU
     monkeypatch.setattr(flash, "fits", lambda model, head_dim: True)
-    # Rows that are done would else be left out, which takes a mask.
+    # What a ragged pass does not need would else be left out, which takes a mask.
     monkeypatch.setattr(Engine, "packs", lambda self, few, shape: False)
     out = generate(model, rows, decoder, 15, eos_token_id=[2, 5, 9])
     assert (out.tokens, out.revealed_at) == (expected.tokens, expected.revealed_at)

@@ -94,6 +94,22 @@ def test_equal_rows_stay_in_step():
         assert batch["queries_per_pass"] == pytest.approx(3 * alone["queries_per_pass"], abs=0.02)
 
 
+@pytest.mark.parametrize(("in_step", "kinds"), [(True, {str}), (False, {torch.Tensor})])
+def test_passes_of_one_token_have_the_masks_of_decoding(in_step, kinds, monkeypatch):
+    """None for equal rows, one for each row of several prompts: in decoding, and in the passes beside it."""
+    seen, plain = set(), Engine.forward
+
+    def forward(engine, tokens, slots, limit, *inputs, **named):
+        if tokens.shape[1] == 1:
+            seen.add(type(limit))
+        return plain(engine, tokens, slots, limit, *inputs, **named)
+
+    monkeypatch.setattr(Engine, "forward", forward)
+    decoders = {"sbd": SetBlock(4, EntropyBound(0.8))}
+    measure(tiny_model(), prompts([4, 6, 5]), decoders, [3], 10, EOS, repeats=1, hugging_face=False, in_step=in_step)
+    assert seen == kinds
+
+
 def test_a_block_of_one_is_measured_too():
     decoders = {"one": SetBlock(1), "spec": SelfSpeculative(1), "ntp": Autoregressive()}
     table = measure(tiny_model(), prompts([4]), decoders, [1], max_new_tokens=4, repeats=1, hugging_face=False)

@@ -48,6 +48,9 @@ class Engine:
             self.run = DirectForward(model, self.cache) if self.direct and is_supported(model) else None
         else:
             self.cache, self.run, capacity = fixed.cache, fixed.direct, fixed.cache.capacity
+        self.leaves_out = fixed is None and self.device.type == "cpu"
+        """Whether passes cost what they compute, so that it pays to leave out what is not needed; a GPU keeps its few
+        fixed shapes."""
         self.numbers = np.arange(capacity)
         self.slots = torch.arange(capacity, device=self.device)
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
@@ -97,7 +100,7 @@ class Engine:
             if own is not None:
                 mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
             mask = mask[:, None]
-        if self.run is not None and mask is not None and needed is not None and self.device.type == "cpu":
+        if self.leaves_out and self.run is not None and mask is not None and needed is not None:
             index = torch.from_numpy(np.flatnonzero(needed))
             if self.packs(len(index), needed.shape):
                 self._count(len(index))
@@ -131,12 +134,12 @@ class Engine:
         return count if self.fixed is None else -(-count // size) * size
 
     def leave_done(self, is_running: Sequence[bool]) -> list[int] | None:
-        """The batch goes on without the rows that are done, if passes cost what they compute, as on a CPU.
+        """The batch goes on without the rows that are done, if it ``leaves_out`` anything.
 
         Gives the places of the others in the order in which later passes, and ``is_running``, have them; None if
         nothing changes.
         """
-        if all(is_running) or self.fixed is not None or self.device.type != "cpu":
+        if all(is_running) or not self.leaves_out:
             return None
         kept = list(range(len(is_running)))
         for place in reversed(range(len(is_running))):
@@ -150,13 +153,11 @@ class Engine:
 
     def packs(self, few: int, shape: tuple[int, ...]) -> bool:
         """Whether a pass of ``shape`` [batch, query] of which ``few`` queries are needed leaves out the others."""
-        able = self.run is not None and self.fixed is None and self.device.type == "cpu"
-        return able and 0 < few <= _PACK_BELOW * shape[0] * shape[1]
+        return 0 < few <= _PACK_BELOW * shape[0] * shape[1]
 
     def picks(self, few: int, every: int) -> bool:
-        """Whether ``few`` of ``every`` state go through the LM head alone; a GPU keeps its fixed shape."""
-        spares = (every - few) * self.vocabulary > _PICK_ABOVE
-        return few > 0 and spares and self.fixed is None and self.device.type == "cpu"
+        """Whether ``few`` of ``every`` state go through the LM head alone."""
+        return self.leaves_out and few > 0 and (every - few) * self.vocabulary > _PICK_ABOVE
 
     def _count(self, queries: int) -> None:
         if self.passes > 1:

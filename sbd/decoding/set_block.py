@@ -53,6 +53,7 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
         look = Look(blocks, width, high, engine.picks(many, len(blocks) * high) and (two_step or not is_choice), ahead)
         logits = engine.logits(look.states(hidden))
         choice = Choice(sampler, logits, look) if is_choice else None
+        # Where the states stand is asked for by chance only; it takes time to tell.
         chosen = most_likely(logits) if rows.request.sampling.greedy else rows.choose(logits, *look.positions())
         recorded = None if rows.entropy is None else entropies(logits)
         del logits  # the next pass makes as many
@@ -76,8 +77,8 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
 
         for number, block in enumerate(blocks):
-            commits = ahead and not fused and block.commits  # the pass behind this one looks at the block
-            block.before = hidden[number, block.commits - 1].clone() if commits else None
+            is_next = ahead and not fused and block.commits > 0  # the pass behind this one looks at the block
+            block.before = hidden[number, block.commits - 1].clone() if is_next else None
         finished = [block for block in blocks if _advance(rows, block)]
         if not any(rows.is_running):
             return
