@@ -150,8 +150,13 @@ def test_a_sound_state_is_kept_until_a_newer_one_is_sound(rows, tokenizer, tmp_p
     state = tmp_path / "state"
     halted(rows, tokenizer, tmp_path, monkeypatch, at=11, settings=settings)
     next((state / "step-00000009").glob("*.distcp")).unlink()
+
+    def unsealed(states, written, folder, about) -> None:
+        written.result()  # An interruption ends the writing too; here it would go on beside the next run.
+        raise Halt
+
     with monkeypatch.context() as patch:
-        patch.setattr(states.States, "_seal", halt)
+        patch.setattr(states.States, "_seal", unsealed)
         with pytest.raises(UserError, match="state of step 9 could not be written"):
             run(rows, tokenizer, tmp_path, settings)
     assert state_steps(state) == [6]
