@@ -10,7 +10,7 @@ from sbd.decoding.forward import DirectForward
 from sbd.decoding.rows import Rows
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import Stopwatch, contenders, counted_gain, measure, predicted_gain, write_csv
+from sbd.speed import Passes, Stopwatch, contenders, counted_gain, measure, predicted_gain, table, write_csv
 from tests.decoding.helpers import EOS, prompts, tiny_model
 
 
@@ -100,7 +100,7 @@ def test_passes_of_one_token_have_the_masks_of_decoding(in_step, kinds, monkeypa
     seen, plain = set(), Engine.forward
 
     def forward(engine, tokens, slots, limit, *inputs, **named):
-        if tokens.shape[1] == 1:
+        if tokens.shape[1] == 1 < tokens.shape[0]:
             seen.add(type(limit))
         return plain(engine, tokens, slots, limit, *inputs, **named)
 
@@ -133,11 +133,39 @@ def test_predicted_gain_is_equation_16():
 
 def test_counted_passes_are_equation_16_where_every_row_is_in_step():
     # 3 blocks of 16 in 12 passes, of which 3 commit: 15 times k positions, twice as many for two rows.
-    for rows in (1, 2):
-        counted = counted_gain(48, 12, 15 * 16 * rows, 16 * rows, 2.0, 3.0, 5.0)
+    for rows, time_row in ((1, 2.0), (2, 1.5)):
+        of_one, of_blocks = Passes(48, 48 * rows), Passes(12, 15 * 16 * rows)
+        counted = counted_gain(of_one, of_blocks, rows, 16, time_row, 2.0, 3.0, 5.0)
         assert counted == pytest.approx(predicted_gain(4, 16, 2.0, 3.0, 5.0))
-    # Two rows that never commit in the same pass and end apart: 15 passes, six of which are half as wide again.
-    assert counted_gain(48, 15, (15 * 2 + 6) * 16, 32, 2.0, 3.0, 5.0) == 48 * 2 / (9 * 3 + 6 * 4)
+
+
+def test_rows_that_are_not_in_step_are_counted_by_what_goes_through_the_layers():
+    # One token at a time: both rows in 30 passes, one of them in 18. In blocks: two rows that never commit in the same
+    # pass, so that of 15 passes six are half as wide again.
+    of_one, of_blocks = Passes(48, 30 * 2 + 18), Passes(15, (15 * 2 + 6) * 16)
+    counted = counted_gain(of_one, of_blocks, 2, 16, 1.5, 2.0, 3.0, 5.0)
+    assert counted == pytest.approx((30 * 2 + 18 * 1.5) / (9 * 3 + 6 * 4))
+    # Without a time between them, those of one row cost what the others do.
+    assert counted_gain(of_one, of_blocks, 2, 16, 2.0, 2.0, 3.0, 5.0) == pytest.approx(48 * 2 / (9 * 3 + 6 * 4))
+
+
+def test_both_decoders_are_counted_by_what_goes_through_the_layers(monkeypatch):
+    """The table hands over passes and positions behind the prefill, the autoregressive ones for as many tokens."""
+    given, plain = [], table.counted_gain
+    monkeypatch.setattr(table, "counted_gain", lambda *inputs: given.append(inputs) or plain(*inputs))
+    model, rows, decoder = tiny_model(), prompts([4, 6, 5]), SetBlock(4, EntropyBound(0.8))
+    measured = measure(model, rows, {"sbd": decoder}, [3], 10, [2, 5, 9], repeats=1, hugging_face=False)
+    one, blocks = (generate(model, rows, of, 10, eos_token_id=[2, 5, 9]) for of in (Autoregressive(), decoder))
+    assert len(set(map(len, one.tokens))) > 1
+    same = sum(map(len, blocks.tokens)) / (sum(map(len, one.tokens)) - 3)  # the prefill gives one token of each row
+    narrow, wide, rows_of_batch, k, time_row, time_1, time_k, time_2k = given[0]
+    assert narrow.count == pytest.approx(same * (one.model_passes - 1))
+    assert narrow.queries == pytest.approx(same * one.model_queries)
+    assert one.model_queries < 3 * (one.model_passes - 1)
+    assert (wide.count, wide.queries) == (blocks.model_passes - 1, blocks.model_queries)
+    assert (rows_of_batch, k) == (3, 4)
+    columns = ("ms_pass_1_row", "ms_pass_1", "ms_pass_k", "ms_pass_2k")
+    assert [measured[1][name] for name in columns] == [round(1e3 * t, 4) for t in (time_row, time_1, time_k, time_2k)]
 
 
 def test_gains_are_told_apart_from_the_prefill(monkeypatch):

@@ -6,9 +6,9 @@ should.
 that ``equation`` predicts.
 """
 
-from sbd.speed.equation import counted_gain, predicted_gain
+from sbd.speed.equation import Passes, counted_gain, predicted_gain
 from sbd.speed.measurement import measure
 from sbd.speed.stopwatch import Stopwatch
 from sbd.speed.table import write_csv
 
-__all__ = ["Stopwatch", "counted_gain", "measure", "predicted_gain", "write_csv"]
+__all__ = ["Passes", "Stopwatch", "counted_gain", "measure", "predicted_gain", "write_csv"]

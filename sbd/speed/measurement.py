@@ -20,7 +20,7 @@ from sbd.decoding.fixed import Execution
 from sbd.errors import UserError
 from sbd.progress import progress
 from sbd.speed.contenders import Counts, Run, ours, theirs
-from sbd.speed.passes import Shape, one_pass, shapes_of
+from sbd.speed.passes import Shape, block_of, one_pass, shapes_of
 from sbd.speed.stopwatch import Clock, Stopwatch
 from sbd.speed.table import Timed, row
 
@@ -61,8 +61,7 @@ def measure(
     _require_measurable(prompts, batch_sizes, repeats, in_step)
     fixed.check(model, execution)
     contenders = {_REFERENCE: Autoregressive(), **decoders}
-    shapes = shapes_of(contenders.values())
-    capacity = max(map(len, prompts)) + max_new_tokens + max(width for width, _ in shapes)
+    capacity = max(map(len, prompts)) + max_new_tokens + 2 * max(map(block_of, contenders.values()))
     begin = ours(model, Autoregressive(), 1, eos_token_id, execution)
 
     def runs_of(size: int) -> dict[str, Run]:
@@ -82,7 +81,8 @@ def measure(
         for size, batches, runs in plan:
             counts = {name: _warm_up(run, batches, bar.update) for name, run in runs.items()}
             context = round(mean(map(len, prompts)) + counts[_REFERENCE].tokens / sum(map(len, batches)) / 2)
-            passes = {shape: one_pass(model, size, shape, context, capacity, execution, in_step) for shape in shapes}
+            shapes = shapes_of(contenders.values(), size)
+            passes = {shape: one_pass(model, shape, context, capacity, execution, in_step) for shape in shapes}
             rounds = [_round(batches, runs, contenders, begin, passes, watch, bar.update) for _ in range(repeats)]
             cost = {shape: median(one.passes[shape] for one in rounds) for shape in shapes}
             beginning = median(one.beginning for one in rounds)

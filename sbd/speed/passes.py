@@ -13,9 +13,9 @@ from sbd.decoding import Autoregressive, Decoder, LongestPrefix, SelfSpeculative
 from sbd.decoding.engine import Engine
 from sbd.decoding.fixed import Execution, FixedPasses, rounded
 
-Shape = tuple[int, int]
-"""Positions of each row that a pass puts through the layers, and how many of them, the last, through the LM head: k of
-2k where a pass commits a block."""
+Shape = tuple[int, int, int]
+"""Rows of a pass, positions of each that it puts through the layers, and how many of these, the last, through the LM
+head: k of 2k where a pass commits a block."""
 
 
 def block_of(decoder: Decoder) -> int:
@@ -28,15 +28,14 @@ def block_of(decoder: Decoder) -> int:
     return decoder.block_size
 
 
-def shapes_of(decoders: Iterable[Decoder]) -> list[Shape]:
-    """A pass of one token, and those of k and 2k for each of their block sizes."""
+def shapes_of(decoders: Iterable[Decoder], batch: int) -> list[Shape]:
+    """Passes of one token, for one row and for all, and those of k and 2k for each of their block sizes."""
     blocks = {block_of(decoder) for decoder in decoders if not isinstance(decoder, Autoregressive)}
-    return sorted({(1, 1)} | {(width, k) for k in blocks for width in (k, 2 * k)})
+    return sorted({(1, 1, 1), (batch, 1, 1)} | {(batch, width, k) for k in blocks for width in (k, 2 * k)})
 
 
 def one_pass(
     model: PreTrainedModel,
-    batch: int,
     shape: Shape,
     context: int,
     capacity: int,
@@ -48,7 +47,7 @@ def one_pass(
     Masks are those of decoding: none for one row, or ``equal`` ones, whose queries see all there is, an end for each
     row of several, and one for each query where a block is committed.
     """
-    device, (width, head_rows) = model.device, shape
+    device, (batch, width, head_rows) = model.device, shape
     with torch.inference_mode():
         fixed = None if execution == "eager" else FixedPasses(model, batch, rounded(capacity), execution)
         engine = Engine(model, batch, capacity, [], fixed)

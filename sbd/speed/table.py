@@ -19,7 +19,7 @@ from sbd.device import device_name
 from sbd.errors import UserError
 from sbd.files import write_text
 from sbd.speed.contenders import Counts
-from sbd.speed.equation import counted_gain, predicted_gain
+from sbd.speed.equation import Passes, counted_gain, predicted_gain
 from sbd.speed.passes import Shape, block_of
 from sbd.speed.stopwatch import Clock
 
@@ -84,14 +84,18 @@ def row(
     per_forward = counts.tokens / counts.forward_passes
     predicted = counted = None
     if isinstance(decoder, SetBlock) and decoder.commit == "fused" and decoder.sizes[0] == decoder.sizes[1]:
-        costs = (times[1, 1], times[k, k], times[2 * k, k])
+        costs = (times[batch, 1, 1], times[batch, k, k], times[batch, 2 * k, k])
         predicted = predicted_gain(k / per_forward, k, *costs)
         if reference.decoded:
-            passes = reference.passes / reference.decoded * timed.decoded
-            counted = counted_gain(passes, timed.passes, counts.queries, batch * k, *costs)
+            same = timed.decoded / reference.decoded  # number of tokens
+            narrow = Passes(same * reference.passes, same * reference.counts.queries)
+            wide = Passes(timed.passes, counts.queries)
+            counted = counted_gain(narrow, wide, batch, k, times[1, 1, 1], *costs)
     whole, decoding = timed.gains(reference)
     decoding = None if decoder is None else decoding
     wide = None if decoder is None or timed.passes == 0 else counts.queries / timed.passes
+
+    is_narrow = isinstance(decoder, Autoregressive)
 
     def number(value: float | None, digits: int = 4) -> float | str:
         return "" if value is None else round(value, digits)
@@ -114,9 +118,10 @@ def row(
         "gain_decoding": number(decoding),
         "gain_predicted": number(predicted),
         "gain_counted": number(counted),
-        "ms_pass_1": round(1e3 * times[1, 1], 4),
-        "ms_pass_k": number(None if decoder is None else 1e3 * times[k, k]),
-        "ms_pass_2k": "" if decoder is None or isinstance(decoder, Autoregressive) else round(1e3 * times[2 * k, k], 4),
+        "ms_pass_1": round(1e3 * times[batch, 1, 1], 4),
+        "ms_pass_1_row": round(1e3 * times[1, 1, 1], 4),
+        "ms_pass_k": number(None if decoder is None else 1e3 * times[batch, k, k]),
+        "ms_pass_2k": number(None if decoder is None or is_narrow else 1e3 * times[batch, 2 * k, k]),
         "block_size": "" if decoder is None else k,
         "device": device_name(model.device),
         "clock": clock,
