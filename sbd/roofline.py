@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from sbd.equation_16 import predicted_gain
 from sbd.errors import UserError
 from sbd.files import replacing
 
@@ -152,10 +153,9 @@ class Roofline:
 
         Logits are needed for the k masks only, also in the first pass with its 2k tokens.
         """
-        passes = block_size / nfe_speed_up
-        first = self.forward(batch, 2 * block_size, cached, head_rows=block_size)
-        block = first + (passes - 1) * self.forward(batch, block_size, cached)
-        return block_size * self.forward(batch, 1, cached) / block
+        time_1, time_k = self.forward(batch, 1, cached), self.forward(batch, block_size, cached)
+        time_2k = self.forward(batch, 2 * block_size, cached, head_rows=block_size)
+        return predicted_gain(block_size / nfe_speed_up, block_size, time_1, time_k, time_2k)
 
 
 def table3(roofline: Roofline) -> Iterator[dict[str, Any]]:

@@ -3,10 +3,10 @@ should.
 
 ``measurement`` lets everything take turns, ``contenders`` runs our decoders and the baselines of Hugging Face,
 ``passes`` single passes of fixed widths, ``stopwatch`` tells the time, ``table`` makes rows of it all, with the gains
-that ``equation`` predicts.
+that ``sbd.equation_16`` predicts.
 """
 
-from sbd.speed.equation import Passes, counted_gain, predicted_gain
+from sbd.equation_16 import Passes, counted_gain, predicted_gain
 from sbd.speed.measurement import measure
 from sbd.speed.stopwatch import Stopwatch
 from sbd.speed.table import write_csv

@@ -16,10 +16,10 @@ from transformers import PreTrainedModel
 from sbd.decoding import Autoregressive, Decoder, SetBlock
 from sbd.decoding.fixed import Execution
 from sbd.device import device_name
+from sbd.equation_16 import Passes, counted_gain, predicted_gain
 from sbd.errors import UserError
 from sbd.files import write_text
 from sbd.speed.contenders import Counts
-from sbd.speed.equation import Passes, counted_gain, predicted_gain
 from sbd.speed.passes import Shape, block_of
 from sbd.speed.stopwatch import Clock
 
