@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sbd.decoding.rows import to_device, to_host
+from sbd.decoding.rows import to_device
 from sbd.errors import UserError
-from sbd.samplers import Sampler, is_two_step
+from sbd.samplers import Sampler, TwoStep
 
 
 @dataclass(slots=True)
@@ -56,34 +56,52 @@ class Look:
     ``decided``: the blocks where this pass has it.
     """
 
+    __slots__ = ("_alone", "_before", "_blocks", "_queries", "_size", "decided", "places")
+
     def __init__(self, blocks: Sequence[Block], width: int, size: int, alone: bool, ahead: bool):
         """``width``: queries of each block in the pass."""
-        self.places: list[Sequence[int]] = []
-        self.decided: list[bool] = []
         self._blocks, self._size, self._alone = blocks, size, alone
-        self._queries: list[int] = []  # counted over all blocks
-        self._before: list[tuple[int, Tensor]] = []
-        self._is_all = not alone and width == size and not any(block.commits for block in blocks)
+        self.places: list[Sequence[int]] = []
         count = 0
-        for number, block in enumerate(blocks):
-            begin = number * width - block.length
-            if alone:
-                self._queries += [begin + position for position in block.open]
+        if alone:
+            for block in blocks:
                 self.places.append(range(count, count + len(block.open)))
-            else:
+                count += len(block.open)
+        else:
+            for block in blocks:
                 first = count - block.start
                 self.places.append([first + position for position in block.open])
-                if not self._is_all:
-                    last = (number + 1) * width - 1  # a block may be smaller, or not be looked at
-                    begin += block.start
-                    self._queries += [min(begin + slot, last) for slot in range(size)]
-            is_decided = ahead and bool(block.open) and (block.commits > 0 or block.before is not None)
+                count += size
+        self._queries: list[int] | None = None  # counted over all blocks; None for all there are
+        if alone or width != size or any(block.length < block.start for block in blocks):
+            self._queries = self._looked_at(width)
+        self._before: list[tuple[int, Tensor]] = []
+        self.decided = self._decided() if ahead else [False] * len(blocks)
+
+    def _looked_at(self, width: int) -> list[int]:
+        queries = []
+        for number, block in enumerate(self._blocks):
+            begin = number * width - block.length
+            if self._alone:
+                queries += [begin + position for position in block.open]
+            else:
+                begin, last = begin + block.start, (number + 1) * width - 1
+                queries += [min(begin + slot, last) for slot in range(self._size)]  # it may be smaller, or only commit
+        return queries
+
+    def _decided(self) -> list[bool]:
+        """Take the state before a block in place of that of its first slot, where there is one."""
+        count, decided = 0, []
+        for block in self._blocks:
+            is_decided = bool(block.open) and (block.commits > 0 or block.before is not None)
             if is_decided and block.before is not None:
                 self._before.append((count, block.before))
             elif is_decided:
+                assert self._queries is not None
                 self._queries[count] -= 1
-            self.decided.append(is_decided)
-            count += len(block.open) if alone else size
+            decided.append(is_decided)
+            count += len(block.open) if self._alone else self._size
+        return decided
 
     def positions(self) -> tuple[list[Sequence[int]], list[int]]:
         """Where they stand, [n, m], and in which rows, [n]."""
@@ -97,7 +115,7 @@ class Look:
 
     def states(self, hidden: Tensor) -> Tensor:
         """States [n, m, hidden] of those of the pass [blocks, width, hidden], which may be written to."""
-        if not self._is_all:
+        if self._queries is not None:
             queries = to_device(np.array(self._queries), hidden.device)
             hidden = hidden.flatten(0, 1).index_select(0, queries)
             hidden = hidden.view(-1, 1 if self._alone else self._size, hidden.shape[-1])
@@ -109,28 +127,30 @@ class Look:
 class Choice:
     """What a sampler reveals: begun on the device, read once all else is on its way.
 
-    logits: [n, m, vocab] of a ``look``; a sampler that is not of two steps must be given whole blocks.
+    logits: [n, m, vocab] of what is looked at; places: for each block, where its open slots lie among all n x m. A
+    sampler that is not of two steps must be given whole blocks.
     """
 
-    def __init__(self, sampler: Sampler, logits: Tensor, look: Look):
-        self.places, self.select_row = look.places, None
+    def __init__(self, sampler: Sampler, two_step: TwoStep | None, logits: Tensor, places: Sequence[Sequence[int]]):
+        """``two_step``: the sampler, if it is of two steps; asked for once, for it takes time to tell."""
+        self.places, self.select_row = places, None
         shape = logits.shape[:2]
-        if is_two_step(sampler):
-            self.found, self.select_row = sampler.scores(logits), sampler.select_row
+        if two_step is not None:
+            self.found, self.select_row = two_step.scores(logits), two_step.select_row
         else:
             is_open = np.zeros(shape.numel(), dtype=bool)
-            is_open[[place for places in look.places for place in places]] = True
+            is_open[[place for of_block in places for place in of_block]] = True
             self.found = (sampler(logits, to_device(is_open.reshape(shape), logits.device)),)
         for values in self.found:
             fits = isinstance(values, Tensor) and values.shape == shape
-            if not fits or (self.select_row is None and values.dtype != torch.bool):
+            if not fits or (two_step is None and values.dtype != torch.bool):
                 raise UserError(
                     f"the sampler {sampler!r} must return a bool tensor of shape [batch, k], here {list(shape)}"
                 )
 
     def on_host(self) -> list[Sequence[int]]:
         """For each block, which of its open slots are revealed, as indices of these."""
-        found = [to_host(values).reshape(-1).tolist() for values in self.found]
+        found = [values.reshape(-1).tolist() for values in self.found]
         if self.select_row is None:
             return [[number for number, place in enumerate(places) if found[0][place]] for places in self.places]
         return [

@@ -70,7 +70,7 @@ class Rows:
         self.sequence = np.full((batch, self.capacity), request.mask_token)
         given = np.arange(width) < self.start
         self.sequence[:, :width][given] = to_host(request.prompts)[given]
-        self.revealed_at = np.zeros((batch, self.capacity), dtype=np.int64)
+        self.revealed_at = [[0] * self.capacity for _ in range(batch)]
         self.entropy = np.zeros((batch, self.capacity), dtype=np.float32) if request.record_entropy else None
         self.is_block_start = np.zeros((batch, self.capacity), dtype=bool)
         self.end = [length + request.max_new_tokens for length in request.lengths]
@@ -110,7 +110,7 @@ class Rows:
     def reveal(self, row: int, position: int, token: int, entropy: float | None = None) -> None:
         """Write a token where a mask stands, once."""
         self.sequence[row, position] = token
-        self.revealed_at[row, position] = self.pass_number
+        self.revealed_at[row][position] = self.pass_number
         if self.entropy is not None and entropy is not None:
             self.entropy[row, position] = entropy
         if token in self.end_tokens:
@@ -176,7 +176,7 @@ class Rows:
             tokens=tokens,
             forward_passes=list(self.forward_passes),
             prefill_passes=[prefill_passes] * self.batch,
-            revealed_at=cut(self.revealed_at),
+            revealed_at=[row[span] for row, span in zip(self.revealed_at, spans, strict=True)],
             finish_reasons=reasons,
             block_starts=[
                 row[span].nonzero()[0].tolist() for row, span in zip(self.is_block_start, spans, strict=True)

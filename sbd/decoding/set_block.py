@@ -24,7 +24,7 @@ from sbd.decoding.autoregressive import prefill
 from sbd.decoding.blocks import Block, Choice, Look
 from sbd.decoding.engine import Engine
 from sbd.decoding.randomness import random_integers
-from sbd.decoding.rows import Rows, most_likely, to_device, to_host
+from sbd.decoding.rows import Rows, most_likely, to_device
 from sbd.decoding.settings import SetBlock
 from sbd.errors import UserError
 from sbd.samplers import entropies, is_two_step
@@ -33,7 +33,8 @@ from sbd.samplers import entropies, is_two_step
 def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     """Until every row is done: one pass, one choice of what to reveal, a new block for rows that finished one."""
     high, sampler = settings.sizes[1], settings.sampler
-    fused, ahead, two_step = settings.commit == "fused", settings.first_token == "next_token", is_two_step(sampler)
+    fused, ahead = settings.commit == "fused", settings.first_token == "next_token"
+    two_step = sampler if is_two_step(sampler) else None
     hidden = prefill(engine, rows)
     blocks = [Block(row, length, length, length) for row, length in enumerate(rows.request.lengths)]
     _begin(rows, settings, blocks)
@@ -42,25 +43,28 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             block.before = hidden[block.row, block.start - 1].clone()
 
     while True:
+        many = widest = 0
         for block in blocks:
             block.enter_pass(fused)
-        width = engine.width(max(block.width for block in blocks), high)
+            many += len(block.open)
+            widest = max(widest, block.width)
+        width = engine.width(widest, high)
         hidden = _pass(engine, rows, blocks, width)
         rows.pass_number += 1
 
-        many = sum(len(block.open) for block in blocks)
         is_choice = many > 1  # else every sampler reveals what is open
-        look = Look(blocks, width, high, engine.picks(many, len(blocks) * high) and (two_step or not is_choice), ahead)
+        alone = (two_step is not None or not is_choice) and engine.picks(many, len(blocks) * high)
+        look = Look(blocks, width, high, alone, ahead)
         logits = engine.logits(look.states(hidden))
-        choice = Choice(sampler, logits, look) if is_choice else None
+        choice = Choice(sampler, two_step, logits, look.places) if is_choice else None
         # Where the states stand is asked for by chance only; it takes time to tell.
         chosen = most_likely(logits) if rows.request.sampling.greedy else rows.choose(logits, *look.positions())
         recorded = None if rows.entropy is None else entropies(logits)
         del logits  # the next pass makes as many
 
         reveals = [range(len(block.open)) for block in blocks] if choice is None else choice.on_host()
-        tokens = to_host(chosen).reshape(-1).tolist()
-        entropy = None if recorded is None else to_host(recorded).reshape(-1).tolist()
+        tokens = chosen.reshape(-1).tolist()
+        entropy = None if recorded is None else recorded.reshape(-1).tolist()
         count = 0
         for number, (block, revealed, places) in enumerate(zip(blocks, reveals, look.places, strict=True)):
             if look.decided[number]:
@@ -93,20 +97,25 @@ def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> Te
     """Hidden states [blocks, width, hidden] of the slots behind what is committed of each row."""
     device, number = engine.device, engine.numbers
     # Slices, no arithmetic of arrays: behind a pass of the model nothing of it is in the caches of the processor.
-    slots = np.array([number[block.length : block.length + width] for block in blocks])
-    tokens = np.array([rows.sequence[block.row, block.length : block.length + width] for block in blocks])
-    ends = [block.end for block in blocks]
-    view = max(end for end, block in zip(ends, blocks, strict=True) if rows.is_running[block.row])
+    slots = _stack([number[block.length : block.length + width] for block in blocks])
+    tokens = _stack([rows.sequence[block.row, block.length : block.length + width] for block in blocks])
+    ends, view, is_ragged, commits = [], 0, False, False
+    for block in blocks:  # once for all, since each way through takes its time
+        ends.append(block.end)
+        if rows.is_running[block.row]:
+            view = max(view, block.end)
+        is_ragged |= block.width < width
+        commits |= block.length < block.start
     limit, needed = None, None
-    if any(block.width < width for block in blocks):
+    if is_ragged:
         needed = np.zeros(slots.shape, dtype=bool)
         for of_block, block in zip(needed, blocks, strict=True):
             of_block[: block.width] = True
-    if any(block.commits for block in blocks):
+    if commits:
         limit = np.array([[end] * width for end in ends])
         for seen, block in zip(limit, blocks, strict=True):
             seen[: block.commits] = number[block.length + 1 : block.start + 1]
-    elif needed is not None or min(ends) < view:
+    elif is_ragged or min(ends) < view:
         limit = np.array([[end] for end in ends])
     return engine.forward(
         to_device(tokens, device),
@@ -115,6 +124,11 @@ def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> Te
         view,
         needed=needed,
     )
+
+
+def _stack(parts: list[np.ndarray]) -> np.ndarray:
+    """The same as np.array, without the copy where there is one."""
+    return parts[0][None] if len(parts) == 1 else np.array(parts)
 
 
 def _advance(rows: Rows, block: Block) -> bool:
