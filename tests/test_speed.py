@@ -8,9 +8,10 @@ from sbd.decoding import Autoregressive, SelfSpeculative, SetBlock, fixed, gener
 from sbd.decoding.engine import Engine
 from sbd.decoding.forward import DirectForward
 from sbd.decoding.rows import Rows
+from sbd.equation_16 import Passes, counted_gain, predicted_gain
 from sbd.errors import UserError
 from sbd.samplers import EntropyBound
-from sbd.speed import Passes, Stopwatch, contenders, counted_gain, measure, predicted_gain, table, write_csv
+from sbd.speed import Stopwatch, contenders, measure, table, write_csv
 from tests.decoding.helpers import EOS, prompts, tiny_model
 
 

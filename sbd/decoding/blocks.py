@@ -73,7 +73,7 @@ class Look:
                 self.places.append([first + position for position in block.open])
                 count += size
         self._queries: list[int] | None = None  # counted over all blocks; None for all there are
-        if alone or width != size or any(block.length < block.start for block in blocks):
+        if alone or width != size or any(block.commits for block in blocks):
             self._queries = self._looked_at(width)
         self._before: list[tuple[int, Tensor]] = []
         self.decided = self._decided() if ahead else [False] * len(blocks)

@@ -105,7 +105,7 @@ def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> Te
         if rows.is_running[block.row]:
             view = max(view, block.end)
         is_ragged |= block.width < width
-        commits |= block.length < block.start
+        commits |= block.commits > 0
     limit, needed = None, None
     if is_ragged:
         needed = np.zeros(slots.shape, dtype=bool)

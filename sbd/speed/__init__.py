@@ -6,9 +6,8 @@ should.
 that ``sbd.equation_16`` predicts.
 """
 
-from sbd.equation_16 import Passes, counted_gain, predicted_gain
 from sbd.speed.measurement import measure
 from sbd.speed.stopwatch import Stopwatch
 from sbd.speed.table import write_csv
 
-__all__ = ["Passes", "Stopwatch", "counted_gain", "measure", "predicted_gain", "write_csv"]
+__all__ = ["Stopwatch", "measure", "write_csv"]

@@ -89,8 +89,8 @@ def row(
         if reference.decoded:
             same = timed.decoded / reference.decoded  # number of tokens
             narrow = Passes(same * reference.passes, same * reference.counts.queries)
-            wide = Passes(timed.passes, counts.queries)
-            counted = counted_gain(narrow, wide, batch, k, times[1, 1, 1], *costs)
+            blocks = Passes(timed.passes, counts.queries)
+            counted = counted_gain(narrow, blocks, batch, k, times[1, 1, 1], *costs)
     whole, decoding = timed.gains(reference)
     decoding = None if decoder is None else decoding
     wide = None if decoder is None or timed.passes == 0 else counts.queries / timed.passes
