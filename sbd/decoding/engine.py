@@ -11,11 +11,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from sbd.cache import SlotCache
+from sbd.decoding.attend import Ragged
 from sbd.decoding.fixed import FixedPasses
 from sbd.decoding.forward import DirectForward, is_supported
 from sbd.errors import UserError
 
-_PACK_BELOW = 0.8
+_PACK_BELOW = 0.9
 """Share of needed queries below which leaving out the others pays."""
 _PICK_ABOVE = 8192
 """Logits that must be spared for it to pay that open slots are taken out of their blocks."""
@@ -101,12 +102,13 @@ class Engine:
                 mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
             mask = mask[:, None]
         if self.leaves_out and self.run is not None and mask is not None and needed is not None:
-            index = torch.from_numpy(np.flatnonzero(needed))
-            if self.packs(len(index), needed.shape):
-                self._count(len(index))
-                self.cache.place_flat(slots, index, view)
+            few = int(np.count_nonzero(needed))
+            if self.packs(few, needed.shape):
+                self._count(few)
+                ragged = Ragged(needed, self.run.heads)
+                self.cache.place_flat(slots, ragged.index, view)
                 added = torch.where(mask, self.seen_mask, self.hidden_mask)
-                return self.call(self.run.packed, tokens, positions, added, index)
+                return self.call(self.run.ragged, tokens, positions, added, ragged)
         self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:

@@ -8,7 +8,6 @@ their own forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,9 +17,8 @@ from transformers import LlamaForCausalLM, PreTrainedModel, Qwen3ForCausalLM
 
 from sbd.cache import SlotCache, SlotLayer
 from sbd.decoding import flash
+from sbd.decoding.attend import Attend, Heads, Ragged, attention
 
-_COST_OF_A_ROW = 200_000
-"""Multiplications of queries by keys that take a CPU as long as attending for one row by itself costs beside them."""
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 
 
@@ -57,8 +55,9 @@ class DirectForward:
         config: Any = model.config
         inner: Any = model.model
         self.inner, self.cache = inner, cache
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        heads = config.num_attention_heads
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        self.heads = Heads(heads, config.num_key_value_heads, self.head_dim)
         self.eps = config.rms_norm_eps
         self.flash = flash.fits(model, self.head_dim)
         weight = inner.embed_tokens.weight
@@ -79,43 +78,24 @@ class DirectForward:
         """
         if self.flash and mask is None:
             return self._layers(tokens, positions, lambda q, k, v: flash.attend(q, k, v, causal, lengths))
-        return self._layers(tokens, positions, lambda q, k, v: _attend(q, k, v, mask, causal))
-
-    def packed(self, tokens: Tensor, positions: Tensor, mask: Tensor, index: Tensor) -> Tensor:
-        """The same for the queries ``index`` only, counted over all rows; the others get hidden states of 0.
-
-        The needed queries of all rows stand in one line through the linear layers, so that what is not needed costs
-        nothing there. They attend with the others between them, or each row on its own, whichever is less work. The
-        cache must be placed for these queries.
-        """
-        shape, heads = tokens.shape, (self.heads, self.head_dim)
-        left_out = (tokens.numel() - len(index)) * mask.shape[-1] * self.heads * self.head_dim
-        if left_out < _COST_OF_A_ROW * shape[0]:
-            spread = mask.new_zeros(tokens.numel(), *heads)
-
-            def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-                spread.index_copy_(0, index, queries[0])
-                out = _attend(spread.view(*shape, *heads), keys, values, mask, causal=False)
-                return out.reshape(-1, *heads).index_select(0, index)[None]
-
-        else:
-            counts = torch.bincount(index // shape[1], minlength=shape[0]).tolist()
-            masks = mask.expand(-1, 1, shape[1], -1).flatten(0, 2).index_select(0, index).split(counts)
-
-            def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-                rows = [
-                    _attend(part[None], keys[row, None], values[row, None], masks[row][None, None], causal=False)[0]
-                    for row, part in enumerate(queries[0].split(counts))
-                    if counts[row]
-                ]
-                return torch.cat(rows)[None]
-
-        x = self._layers(
-            tokens.flatten().index_select(0, index)[None], positions.flatten().index_select(0, index)[None], attend
+        return self._layers(
+            tokens, positions, attention(self.heads, mask, causal, tokens.shape[1], self.inner.embed_tokens.weight)
         )
-        return x.new_zeros(tokens.numel(), x.shape[-1]).index_copy_(0, index, x[0]).view(*shape, -1)
 
-    def _layers(self, tokens: Tensor, positions: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+    def ragged(self, tokens: Tensor, positions: Tensor, mask: Tensor, needed: Ragged) -> Tensor:
+        """The same for the needed queries only; the others get hidden states of 0.
+
+        The cache must be placed for them.
+        """
+        index = needed.index
+        x = self._layers(
+            tokens.flatten().index_select(0, index)[None],
+            positions.flatten().index_select(0, index)[None],
+            needed.attention(mask),
+        )
+        return x.new_zeros(tokens.numel(), x.shape[-1]).index_copy_(0, index, x[0]).view(*tokens.shape, -1)
+
+    def _layers(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         inner = self.inner
         cosine = F.embedding(positions, self.cosine)[:, :, None]
         sine = F.embedding(positions, self.sine)[:, :, None]
@@ -138,7 +118,7 @@ class DirectForward:
         layer: SlotLayer,
         cosine: Tensor,
         sine: Tensor,
-        attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+        attend: Attend,
     ) -> Tensor:
         shape = (*h.shape[:-1], -1, self.head_dim)
         queries, keys = _linear(h, attention.q_proj).view(shape), _linear(h, attention.k_proj).view(shape)
@@ -148,36 +128,10 @@ class DirectForward:
         half = self.head_dim // 2
         swapped = torch.cat((both[..., half:], both[..., :half]), -1)
         both = torch.addcmul(both * cosine, swapped, sine)
-        queries, keys = both[:, :, : self.heads], both[:, :, self.heads :]
+        queries, keys = both[:, :, : self.heads.queries], both[:, :, self.heads.queries :]
         keys, values = layer.store(keys, _linear(h, attention.v_proj))
         return _linear(attend(queries, keys, values).flatten(2), attention.o_proj)
 
 
 def _linear(x: Tensor, module: torch.nn.Linear) -> Tensor:
     return F.linear(x, module.weight, module.bias)
-
-
-def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-    """Queries [batch, query, heads, head_dim] of grouped heads over keys and values [batch, view, kv_heads, head_dim].
-
-    On a GPU no fused kernel takes both a mask and grouped heads, so there the heads of a group become further queries
-    of their key-value head; repeating the cache instead would copy all of it in every layer. On a CPU that is faster in
-    16 bits for a single query of several rows.
-    """
-    batch, count, heads, width = queries.shape
-    kv_heads = keys.shape[2]
-    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
-    group = heads // kv_heads
-    folds = mask is not None if queries.is_cuda else count == 1 and batch > 1 and queries.dtype != torch.float32
-    if group == 1 or not folds:
-        out = F.scaled_dot_product_attention(
-            queries.transpose(1, 2), keys, values, attn_mask=mask, is_causal=causal, enable_gqa=group > 1
-        )
-        return out.transpose(1, 2)
-    folded = (
-        queries.view(batch, count, kv_heads, group, width).permute(0, 2, 3, 1, 4).reshape(batch, kv_heads, -1, width)
-    )
-    if mask is not None and mask.shape[2] > 1:
-        mask = mask.repeat(1, 1, group, 1)
-    out = F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
-    return out.view(batch, kv_heads, group, count, width).permute(0, 3, 1, 2, 4).reshape(batch, count, heads, width)

@@ -1,0 +1,79 @@
+"""Attention of a pass against the same written out: repeated heads, and rows of different width in one line."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from sbd.decoding.attend import Heads, Ragged, attention
+
+HEADS = Heads(6, 2, 8)
+
+
+def of(batch, count, view, dtype=torch.float32):
+    """Queries, keys, values, and which of the slots each query sees, the first one in any case."""
+    generator = torch.Generator().manual_seed(batch + count)
+    queries = torch.randn(batch, count, HEADS.queries, HEADS.width, generator=generator).to(dtype)
+    keys, values = (torch.randn(batch, view, HEADS.keys, HEADS.width, generator=generator).to(dtype) for _ in range(2))
+    seen = torch.rand(batch, 1, count, view, generator=generator) < 0.7
+    seen[..., 0] = True
+    return queries, keys, values, seen
+
+
+def added(seen, dtype=torch.float32):
+    return torch.where(seen, 0.0, -torch.inf).to(dtype)
+
+
+def written_out(queries, keys, values, seen):
+    group = HEADS.queries // HEADS.keys
+    scores = torch.einsum("bqhd,bkhd->bhqk", queries.float(), keys.float().repeat_interleave(group, 2))
+    scores = (scores / HEADS.width**0.5).masked_fill(~seen, -torch.inf)
+    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), values.float().repeat_interleave(group, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("sees", ["all", "causal", "each", "row"])
+@pytest.mark.parametrize(("batch", "count"), [(1, 1), (3, 1), (1, 4), (3, 4), (2, 17)])
+def test_grouped_heads_attend_like_repeated_ones(batch, count, sees, dtype):
+    """With no mask, token-causally, with a mask for each query, and with one for each row."""
+    view = count if sees == "causal" else 7
+    queries, keys, values, seen = of(batch, count, view, dtype)
+    if sees == "row":
+        seen = seen[:, :, :1]
+    mask = None if sees in ("all", "causal") else added(seen, dtype)
+    if sees == "all":
+        seen = torch.ones_like(seen)
+    if sees == "causal":
+        seen = torch.ones(count, view).tril().bool()
+    ours = attention(HEADS, mask, sees == "causal", count, queries)(queries, keys, values)
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(
+        ours.float(), written_out(queries, keys, values, seen), rtol=max(1e-4, tolerance), atol=tolerance
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    needed=arrays(bool, st.tuples(st.integers(1, 4), st.integers(1, 6))).filter(np.any),
+    each=st.booleans(),
+)
+def test_the_needed_queries_of_rows_of_any_width_attend_as_if_all_were_there(needed, each):
+    queries, keys, values, seen = of(needed.shape[0], needed.shape[1], 9)
+    seen = seen if each else seen[:, :, :1]
+    ragged = Ragged(needed, HEADS)
+    ours = ragged.attention(added(seen))(queries.flatten(0, 1)[ragged.index][None], keys, values)
+    assert ragged.index.tolist() == needed.ravel().nonzero()[0].tolist()
+    expected = written_out(queries, keys, values, seen).flatten(0, 1)[ragged.index]
+    torch.testing.assert_close(ours[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("widths", "size", "groups"),
+    [([16, 8, 8, 8], 8, 5), ([16, 16, 16, 8], 8, 7), ([24, 24, 20], 24, 3), ([0, 5, 0], 5, 1), ([4, 1], 4, 2)],
+)
+def test_groups_are_of_the_size_that_takes_least(widths, size, groups):
+    needed = np.arange(24) < np.array(widths)[:, None]
+    ragged = Ragged(needed, HEADS)
+    assert (ragged.size, ragged.groups) == (size, groups)
