@@ -76,35 +76,41 @@ class Ragged:
     queries stand among all of the pass, row after row.
     """
 
-    def __init__(self, needed: np.ndarray, heads: Heads):
-        """needed: [batch, query], True for at least one."""
-        widths = needed.sum(1)
+    def __init__(self, needed: np.ndarray, widths: list[int], heads: Heads):
+        """needed: [batch, query], True for at least one; widths: how many of each row."""
+        # What is counted here are rows, a few: plain Python, as in `sbd.decoding.rows`.
+        self.heads, self.size = heads, _size_of_groups(widths)
+        groups = [-(-width // self.size) for width in widths]
+        self.groups = sum(groups)
         index = np.flatnonzero(needed)
-        self.heads, self.size = heads, _size_of_groups(widths.tolist())
-        groups = -(-widths // self.size)
-        rows = np.repeat(np.arange(len(needed)), groups)
-        self.groups = len(rows)
         self.index = self._queries = torch.from_numpy(index)
-        self._rows = None if (groups == 1).all() else torch.from_numpy(rows)
+        self._rows: Tensor | None = None
+        """Of each group; None if every row is one."""
+        if any(count != 1 for count in groups):
+            self._rows = torch.tensor([row for row, count in enumerate(groups) for _ in range(count)])
         self._places: Tensor | None = None
         """Of the line, among all places of the groups; None if the line fills them."""
         if len(index) < self.groups * self.size:
-            before = (groups.cumsum() - groups) * self.size - (widths.cumsum() - widths)
-            places = np.arange(len(index)) + before.repeat(widths)
-            queries = np.zeros(self.groups * self.size, dtype=int)  # a place that is not filled may see anything
+            places, first = [], 0
+            for width, count in zip(widths, groups, strict=True):
+                places += range(first, first + width)
+                first += count * self.size
+            queries = np.zeros(first, dtype=int)  # a place that is not filled may see anything
             queries[places] = index
-            self._places, self._queries = torch.from_numpy(places), torch.from_numpy(queries)
+            self._places, self._queries = torch.tensor(places), torch.from_numpy(queries)
+
+    def grouped(self, values: Tensor) -> Tensor:
+        """Values of all queries [batch, query], or one of each row [batch, 1], laid out as [groups, size] or [., 1]."""
+        if values.shape[1] == 1:
+            return self._of_rows(values)
+        return values.flatten().index_select(0, self._queries).view(self.groups, self.size)
 
     def attention(self, mask: Tensor) -> Attend:
         """How they attend: queries [1, needed, heads, head_dim] of the line, keys and values of all rows.
 
-        mask: that of all queries, additive, [batch, 1, query or 1, view].
+        mask: additive, [groups, 1, size or 1, view].
         """
         heads, places = self.heads, self._places
-        if mask.shape[2] > 1:
-            mask = mask.flatten(0, 2).index_select(0, self._queries).view(self.groups, 1, self.size, -1)
-        else:
-            mask = self._of_rows(mask)
         attend = attention(heads, mask, False, self.size, mask)
         spread = None if places is None else mask.new_zeros(self.groups * self.size, heads.queries, heads.width)
 

@@ -92,28 +92,25 @@ class Engine:
             none = torch.zeros_like(slots)
             interval = (none, none) if own is None else own
             return self.call(self.fixed.run, tokens, slots, positions, limits, *interval)
+        if self.leaves_out and self.run is not None and isinstance(limit, Tensor) and needed is not None:
+            widths = needed.sum(1).tolist()
+            few = sum(widths)
+            if self.packs(few, needed.shape):
+                self._count(few)
+                ragged = Ragged(needed, widths, self.run.heads)
+                self.cache.place_flat(slots, ragged.index, view)
+                interval = None if own is None else (ragged.grouped(own[0]), ragged.grouped(own[1]))
+                mask = self._added(self._seen(ragged.grouped(limit), interval, view))
+                return self.call(self.run.ragged, tokens, positions, mask, ragged)
         mask = lengths = None
         if isinstance(limit, Tensor) and limit.shape[1] == 1 and own is None and self.run and self.run.flash:
             lengths = limit[:, 0].clamp(max=view)  # a row that is done may lie beyond what is looked at
         elif isinstance(limit, Tensor):
-            keys = self.slots[:view]
-            mask = keys < limit[..., None]
-            if own is not None:
-                mask |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
-            mask = mask[:, None]
-        if self.leaves_out and self.run is not None and mask is not None and needed is not None:
-            few = int(np.count_nonzero(needed))
-            if self.packs(few, needed.shape):
-                self._count(few)
-                ragged = Ragged(needed, self.run.heads)
-                self.cache.place_flat(slots, ragged.index, view)
-                added = torch.where(mask, self.seen_mask, self.hidden_mask)
-                return self.call(self.run.ragged, tokens, positions, added, ragged)
+            mask = self._seen(limit, own, view)
         self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:
-            # Added to the scores as it is; a boolean mask would be turned into this once per layer.
-            added = None if mask is None else torch.where(mask, self.seen_mask, self.hidden_mask)
+            added = None if mask is None else self._added(mask)
             return self.call(self.run, tokens, positions, added, causal, lengths=lengths)
         if mask is None and not causal and slots.shape[1] > 1:  # without a mask it would take a pass for causal
             mask = torch.ones((1, 1, 1, view), dtype=torch.bool, device=self.device)
@@ -126,6 +123,18 @@ class Engine:
             cache=self.cache,
             use_cache=True,
         ).last_hidden_state
+
+    def _seen(self, limit: Tensor, own: tuple[Tensor, Tensor] | None, view: int) -> Tensor:
+        """Which of the first ``view`` slots are attended to: bool [batch, 1, query or 1, view]."""
+        keys = self.slots[:view]
+        seen = keys < limit[..., None]
+        if own is not None:
+            seen |= (keys >= own[0][..., None]) & (keys < own[1][..., None])
+        return seen[:, None]
+
+    def _added(self, seen: Tensor) -> Tensor:
+        """What is added to the scores; a boolean mask would be turned into this once per layer."""
+        return torch.where(seen, self.seen_mask, self.hidden_mask)
 
     def call(self, part: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
         """Run a part of the model, its layers or its LM head. All calls come through here, where they can be timed."""

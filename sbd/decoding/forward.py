@@ -85,7 +85,7 @@ class DirectForward:
     def ragged(self, tokens: Tensor, positions: Tensor, mask: Tensor, needed: Ragged) -> Tensor:
         """The same for the needed queries only; the others get hidden states of 0.
 
-        The cache must be placed for them.
+        mask: of the groups in which they attend. The cache must be placed for them.
         """
         index = needed.index
         x = self._layers(

@@ -60,10 +60,12 @@ def test_grouped_heads_attend_like_repeated_ones(batch, count, sees, dtype):
     each=st.booleans(),
 )
 def test_the_needed_queries_of_rows_of_any_width_attend_as_if_all_were_there(needed, each):
-    queries, keys, values, seen = of(needed.shape[0], needed.shape[1], 9)
+    batch, count = needed.shape
+    queries, keys, values, seen = of(batch, count, 9)
     seen = seen if each else seen[:, :, :1]
-    ragged = Ragged(needed, HEADS)
-    ours = ragged.attention(added(seen))(queries.flatten(0, 1)[ragged.index][None], keys, values)
+    ragged = Ragged(needed, needed.sum(1).tolist(), HEADS)
+    grouped = seen.flatten(0, 2)[ragged.grouped(torch.arange(batch * count if each else batch).view(batch, -1))]
+    ours = ragged.attention(added(grouped[:, None]))(queries.flatten(0, 1)[ragged.index][None], keys, values)
     assert ragged.index.tolist() == needed.ravel().nonzero()[0].tolist()
     expected = written_out(queries, keys, values, seen).flatten(0, 1)[ragged.index]
     torch.testing.assert_close(ours[0], expected, rtol=1e-4, atol=1e-5)
@@ -75,5 +77,5 @@ def test_the_needed_queries_of_rows_of_any_width_attend_as_if_all_were_there(nee
 )
 def test_groups_are_of_the_size_that_takes_least(widths, size, groups):
     needed = np.arange(24) < np.array(widths)[:, None]
-    ragged = Ragged(needed, HEADS)
+    ragged = Ragged(needed, widths, HEADS)
     assert (ragged.size, ragged.groups) == (size, groups)
