@@ -82,16 +82,16 @@ class SlotCache(Cache):
 
         The pass may be one of the first rows only.
         """
-        self.rows = slots.shape[0]
-        self.flat_slots = (self._row_starts[: self.rows] + slots).flatten()
-        self.view = view
-        self.queries = slots.shape[1]
+        self.rows, self.queries = slots.shape
+        self.flat_slots, self.view = self.places(slots), view
 
-    def place_flat(self, slots: Tensor, index: Tensor, view: int) -> None:
-        """The same for the queries ``index`` only, counted over all rows, which come in one line."""
-        self.place(slots, view)
-        self.flat_slots = self.flat_slots.index_select(0, index)
-        self.queries = len(index)
+    def places(self, slots: Tensor) -> Tensor:
+        """``slots`` [rows, query] of the first rows, counted over the slots of all rows: [rows x query]."""
+        return (self._row_starts[: slots.shape[0]] + slots).flatten()
+
+    def place_line(self, places: Tensor, rows: int, view: int) -> None:
+        """The same for queries in one line, at such ``places``, of the first ``rows``."""
+        self.rows, self.flat_slots, self.view, self.queries = rows, places, view, len(places)
 
     def move(self, row: int, to: int) -> None:
         """Copy the slots in view of a row to the place ``to`` of another one, which is done."""

@@ -120,7 +120,7 @@ def test_flash_attention_where_it_fits_gives_the_same_text(decoder, calls, monke
     assert not flash.fits(model, 8)  # float32 on a CPU
     monkeypatch.setattr(flash, "fits", lambda model, head_dim: True)
     # What a ragged pass does not need would else be left out, which takes a mask.
-    monkeypatch.setattr(Engine, "packs", lambda self, few, shape: False)
+    monkeypatch.setattr(Engine, "packs", lambda self, widths, width: False)
     out = generate(model, rows, decoder, 15, eos_token_id=[2, 5, 9])
     assert (out.tokens, out.revealed_at) == (expected.tokens, expected.revealed_at)
     assert set(plain.calls) == calls

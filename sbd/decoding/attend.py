@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -69,56 +68,47 @@ def attention(heads: Heads, mask: Tensor | None, causal: bool, count: int, like:
 
 
 class Ragged:
-    """The needed queries of a pass in one line, so that the others cost nothing in linear layers.
+    """Rows of different width, their queries in one line, row after row, so that linear layers do nothing in vain.
 
     They attend in groups of equal size, one or several of a row, each over keys and values of its row: where some rows
-    commit a block and refine the next one and the others only refine, in groups of a block. ``index``: where the needed
-    queries stand among all of the pass, row after row.
+    commit a block and refine the next one and the others only refine, in groups of a block.
     """
 
-    def __init__(self, needed: np.ndarray, widths: list[int], heads: Heads):
-        """needed: [batch, query], True for at least one; widths: how many of each row."""
-        # What is counted here are rows, a few: plain Python, as in `sbd.decoding.rows`.
+    def __init__(self, widths: list[int], heads: Heads):
+        """widths: queries of each row, at least one of all."""
+        # Rows are few, so this is plain Python, as in `sbd.decoding.rows`.
         self.heads, self.size = heads, _size_of_groups(widths)
-        groups = [-(-width // self.size) for width in widths]
-        self.groups = sum(groups)
-        index = np.flatnonzero(needed)
-        self.index = self._queries = torch.from_numpy(index)
+        of_rows = [-(-width // self.size) for width in widths]
+        self.groups = sum(of_rows)
         self._rows: Tensor | None = None
         """Of each group; None if every row is one."""
-        if any(count != 1 for count in groups):
-            self._rows = torch.tensor([row for row, count in enumerate(groups) for _ in range(count)])
+        if any(count != 1 for count in of_rows):
+            self._rows = torch.tensor([row for row, count in enumerate(of_rows) for _ in range(count)])
         self._places: Tensor | None = None
         """Of the line, among all places of the groups; None if the line fills them."""
-        if len(index) < self.groups * self.size:
+        if sum(widths) < self.groups * self.size:
             places, first = [], 0
-            for width, count in zip(widths, groups, strict=True):
+            for width, count in zip(widths, of_rows, strict=True):
                 places += range(first, first + width)
                 first += count * self.size
-            queries = np.zeros(first, dtype=int)  # a place that is not filled may see anything
-            queries[places] = index
-            self._places, self._queries = torch.tensor(places), torch.from_numpy(queries)
+            self._places = torch.tensor(places)
 
-    def grouped(self, values: Tensor) -> Tensor:
-        """Values of all queries [batch, query], or one of each row [batch, 1], laid out as [groups, size] or [., 1]."""
-        if values.shape[1] == 1:
-            return self._of_rows(values)
-        return values.flatten().index_select(0, self._queries).view(self.groups, self.size)
+    def grouped(self, line: Tensor) -> Tensor:
+        """Values of the line [queries, ...] as [groups, size, ...], 0 where nothing fills a place."""
+        if self._places is not None:
+            line = line.new_zeros(self.groups * self.size, *line.shape[1:]).index_copy_(0, self._places, line)
+        return line.view(self.groups, self.size, *line.shape[1:])
 
     def attention(self, mask: Tensor) -> Attend:
-        """How they attend: queries [1, needed, heads, head_dim] of the line, keys and values of all rows.
+        """How they attend: queries [1, queries, heads, head_dim] of the line, keys and values of all rows.
 
-        mask: additive, [groups, 1, size or 1, view].
+        mask: additive, [groups, 1, size, view].
         """
-        heads, places = self.heads, self._places
-        attend = attention(heads, mask, False, self.size, mask)
-        spread = None if places is None else mask.new_zeros(self.groups * self.size, heads.queries, heads.width)
+        attend = attention(self.heads, mask, False, self.size, mask)
 
         def in_groups(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            line = queries[0] if spread is None or places is None else spread.index_copy_(0, places, queries[0])
-            grouped = line.view(self.groups, self.size, heads.queries, heads.width)
-            out = attend(grouped, self._of_rows(keys), self._of_rows(values)).flatten(0, 1)
-            return (out if places is None else out.index_select(0, places))[None]
+            out = attend(self.grouped(queries[0]), self._of_rows(keys), self._of_rows(values)).flatten(0, 1)
+            return (out if self._places is None else out.index_select(0, self._places))[None]
 
         return in_groups
 

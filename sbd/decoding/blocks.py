@@ -56,11 +56,13 @@ class Look:
     ``decided``: the blocks where this pass has it.
     """
 
-    __slots__ = ("_alone", "_before", "_blocks", "_queries", "_size", "decided", "places")
+    __slots__ = ("_alone", "_before", "_blocks", "_queries", "_size", "_starts", "decided", "places")
 
-    def __init__(self, blocks: Sequence[Block], width: int, size: int, alone: bool, ahead: bool):
-        """``width``: queries of each block in the pass."""
-        self._blocks, self._size, self._alone = blocks, size, alone
+    def __init__(
+        self, blocks: Sequence[Block], starts: Sequence[int], queries: int, size: int, alone: bool, ahead: bool
+    ):
+        """``starts``: where those of each block start among the ``queries`` of the pass."""
+        self._blocks, self._starts, self._size, self._alone = blocks, starts, size, alone
         self.places: list[Sequence[int]] = []
         count = 0
         if alone:
@@ -73,20 +75,21 @@ class Look:
                 self.places.append([first + position for position in block.open])
                 count += size
         self._queries: list[int] | None = None  # counted over all blocks; None for all there are
-        if alone or width != size or any(block.commits for block in blocks):
-            self._queries = self._looked_at(width)
+        if alone or queries != size * len(blocks) or any(block.commits for block in blocks):
+            self._queries = self._looked_at(queries)
         self._before: list[tuple[int, Tensor]] = []
         self.decided = self._decided() if ahead else [False] * len(blocks)
 
-    def _looked_at(self, width: int) -> list[int]:
+    def _looked_at(self, count: int) -> list[int]:
         queries = []
-        for number, block in enumerate(self._blocks):
-            begin = number * width - block.length
+        for block, start in zip(self._blocks, self._starts, strict=True):
+            begin = start - block.length
             if self._alone:
                 queries += [begin + position for position in block.open]
             else:
-                begin, last = begin + block.start, (number + 1) * width - 1
-                queries += [min(begin + slot, last) for slot in range(self._size)]  # it may be smaller, or only commit
+                begin += block.start
+                # It may be smaller, or only commit: then anything is looked at.
+                queries += [min(begin + slot, count - 1) for slot in range(self._size)]
         return queries
 
     def _decided(self) -> list[bool]:
@@ -114,14 +117,12 @@ class Look:
         )
 
     def states(self, hidden: Tensor) -> Tensor:
-        """States [n, m, hidden] of those of the pass [blocks, width, hidden], which may be written to."""
+        """States [n, m, hidden] of those of the pass [queries, hidden], which may be written to."""
         if self._queries is not None:
-            queries = to_device(np.array(self._queries), hidden.device)
-            hidden = hidden.flatten(0, 1).index_select(0, queries)
-            hidden = hidden.view(-1, 1 if self._alone else self._size, hidden.shape[-1])
+            hidden = hidden.index_select(0, to_device(np.array(self._queries), hidden.device))
         for place, state in self._before:
-            hidden.flatten(0, 1)[place] = state
-        return hidden
+            hidden[place] = state
+        return hidden.view(-1, 1 if self._alone else self._size, hidden.shape[-1])
 
 
 class Choice:

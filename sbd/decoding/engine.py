@@ -52,7 +52,7 @@ class Engine:
         self.leaves_out = fixed is None and self.device.type == "cpu"
         """Whether passes cost what they compute, so that it pays to leave out what is not needed; a GPU keeps its few
         fixed shapes."""
-        self.numbers = np.arange(capacity)
+        self.numbers = np.arange(batch * capacity)
         self.slots = torch.arange(capacity, device=self.device)
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
         self.hidden_mask = torch.tensor(-torch.inf, dtype=model.dtype, device=self.device)
@@ -82,8 +82,21 @@ class Engine:
         ``needed`` [batch, query], on the host, are the queries whose states and keys matter. On a CPU, where a pass
         costs what it computes, the others are left out if there are many; a GPU keeps its few fixed shapes.
         """
-        self.passes += 1
         positions = slots if positions is None else positions
+        if needed is not None and isinstance(limit, Tensor):
+            widths = needed.sum(1).tolist()
+            if self.packs(widths, needed.shape[1]):
+                index = torch.from_numpy(np.flatnonzero(needed))
+
+                def line(values: Tensor) -> Tensor:
+                    return values.expand(slots.shape).flatten().index_select(0, index)
+
+                places = self.cache.places(slots).index_select(0, index)
+                interval = None if own is None else (line(own[0]), line(own[1]))
+                states = self.line(line(tokens), line(positions), places, line(limit), widths, view, interval)
+                hidden = states.new_zeros(slots.numel(), states.shape[1]).index_copy_(0, index, states)
+                return hidden.view(*slots.shape, -1)
+        self.passes += 1
         causal = not isinstance(limit, Tensor) and limit == "causal"
         if self.fixed is not None and self.passes > 1 and not causal:
             self._count(tokens.numel())
@@ -92,16 +105,6 @@ class Engine:
             none = torch.zeros_like(slots)
             interval = (none, none) if own is None else own
             return self.call(self.fixed.run, tokens, slots, positions, limits, *interval)
-        if self.leaves_out and self.run is not None and isinstance(limit, Tensor) and needed is not None:
-            widths = needed.sum(1).tolist()
-            few = sum(widths)
-            if self.packs(few, needed.shape):
-                self._count(few)
-                ragged = Ragged(needed, widths, self.run.heads)
-                self.cache.place_flat(slots, ragged.index, view)
-                interval = None if own is None else (ragged.grouped(own[0]), ragged.grouped(own[1]))
-                mask = self._added(self._seen(ragged.grouped(limit), interval, view))
-                return self.call(self.run.ragged, tokens, positions, mask, ragged)
         mask = lengths = None
         if isinstance(limit, Tensor) and limit.shape[1] == 1 and own is None and self.run and self.run.flash:
             lengths = limit[:, 0].clamp(max=view)  # a row that is done may lie beyond what is looked at
@@ -123,6 +126,30 @@ class Engine:
             cache=self.cache,
             use_cache=True,
         ).last_hidden_state
+
+    def line(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        places: Tensor,
+        limit: Tensor,
+        widths: list[int],
+        view: int,
+        own: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Hidden states [queries, hidden] of a pass whose rows differ in width, if ``packs`` says so.
+
+        The same as ``forward`` with all queries in one line, row after row, ``widths`` of each; each tensor [queries].
+        places: where they are stored in the cache, slots being counted over all rows.
+        """
+        assert self.run is not None
+        self.passes += 1
+        self._count(len(tokens))
+        self.cache.place_line(places, len(widths), view)
+        ragged = Ragged(widths, self.run.heads)
+        interval = None if own is None else (ragged.grouped(own[0]), ragged.grouped(own[1]))
+        mask = self._added(self._seen(ragged.grouped(limit), interval, view))
+        return self.call(self.run.line, tokens, positions, mask, ragged)
 
     def _seen(self, limit: Tensor, own: tuple[Tensor, Tensor] | None, view: int) -> Tensor:
         """Which of the first ``view`` slots are attended to: bool [batch, 1, query or 1, view]."""
@@ -162,9 +189,10 @@ class Engine:
                     self.cache.move(len(kept), place)
         return kept
 
-    def packs(self, few: int, shape: tuple[int, ...]) -> bool:
-        """Whether a pass of ``shape`` [batch, query] of which ``few`` queries are needed leaves out the others."""
-        return 0 < few <= _PACK_BELOW * shape[0] * shape[1]
+    def packs(self, widths: Sequence[int], width: int) -> bool:
+        """Whether a pass of ``width``, of which ``widths`` queries of each row are needed, leaves out the others."""
+        few = sum(widths)
+        return self.leaves_out and self.run is not None and 0 < few <= _PACK_BELOW * len(widths) * width
 
     def picks(self, few: int, every: int) -> bool:
         """Whether ``few`` of ``every`` state go through the LM head alone."""

@@ -82,18 +82,12 @@ class DirectForward:
             tokens, positions, attention(self.heads, mask, causal, tokens.shape[1], self.inner.embed_tokens.weight)
         )
 
-    def ragged(self, tokens: Tensor, positions: Tensor, mask: Tensor, needed: Ragged) -> Tensor:
-        """The same for the needed queries only; the others get hidden states of 0.
+    def line(self, tokens: Tensor, positions: Tensor, mask: Tensor, ragged: Ragged) -> Tensor:
+        """The same of rows of different width: tokens and positions [queries] -> hidden states [queries, hidden].
 
-        mask: of the groups in which they attend. The cache must be placed for them.
+        mask: additive, of the groups in which they attend.
         """
-        index = needed.index
-        x = self._layers(
-            tokens.flatten().index_select(0, index)[None],
-            positions.flatten().index_select(0, index)[None],
-            needed.attention(mask),
-        )
-        return x.new_zeros(tokens.numel(), x.shape[-1]).index_copy_(0, index, x[0]).view(*tokens.shape, -1)
+        return self._layers(tokens[None], positions[None], ragged.attention(mask))[0]
 
     def _layers(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         inner = self.inner

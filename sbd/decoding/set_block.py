@@ -49,12 +49,12 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             many += len(block.open)
             widest = max(widest, block.width)
         width = engine.width(widest, high)
-        hidden = _pass(engine, rows, blocks, width)
+        hidden, starts = _pass(engine, rows, blocks, width)
         rows.pass_number += 1
 
         is_choice = many > 1  # else every sampler reveals what is open
         alone = (two_step is not None or not is_choice) and engine.picks(many, len(blocks) * high)
-        look = Look(blocks, width, high, alone, ahead)
+        look = Look(blocks, starts, len(hidden), high, alone, ahead)
         logits = engine.logits(look.states(hidden))
         choice = Choice(sampler, two_step, logits, look.places) if is_choice else None
         # Where the states stand is asked for by chance only; it takes time to tell.
@@ -80,9 +80,9 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             engine.check()
             raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
 
-        for number, block in enumerate(blocks):
+        for start, block in zip(starts, blocks, strict=True):
             is_next = ahead and not fused and block.commits > 0  # the pass behind this one looks at the block
-            block.before = hidden[number, block.commits - 1].clone() if is_next else None
+            block.before = hidden[start + block.commits - 1].clone() if is_next else None
         finished = [block for block in blocks if _advance(rows, block)]
         if not any(rows.is_running):
             return
@@ -93,12 +93,8 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             _begin(rows, settings, finished)
 
 
-def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> Tensor:
-    """Hidden states [blocks, width, hidden] of the slots behind what is committed of each row."""
-    device, number = engine.device, engine.numbers
-    # Slices, no arithmetic of arrays: behind a pass of the model nothing of it is in the caches of the processor.
-    slots = _stack([number[block.length : block.length + width] for block in blocks])
-    tokens = _stack([rows.sequence[block.row, block.length : block.length + width] for block in blocks])
+def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> tuple[Tensor, Sequence[int]]:
+    """Hidden states [queries, hidden] of the slots behind what is committed of each row, and where each row starts."""
     ends, view, is_ragged, commits = [], 0, False, False
     for block in blocks:  # once for all, since each way through takes its time
         ends.append(block.end)
@@ -106,24 +102,50 @@ def _pass(engine: Engine, rows: Rows, blocks: Sequence[Block], width: int) -> Te
             view = max(view, block.end)
         is_ragged |= block.width < width
         commits |= block.commits > 0
-    limit, needed = None, None
-    if is_ragged:
-        needed = np.zeros(slots.shape, dtype=bool)
-        for of_block, block in zip(needed, blocks, strict=True):
-            of_block[: block.width] = True
+    if is_ragged and engine.packs(widths := [block.width for block in blocks], width):
+        return _line(engine, rows, blocks, widths, view)
+
+    device, number = engine.device, engine.numbers
+    # Slices, no arithmetic of arrays: behind a pass of the model nothing of it is in the caches of the processor.
+    slots = _stack([number[block.length : block.length + width] for block in blocks])
+    tokens = _stack([rows.sequence[block.row, block.length : block.length + width] for block in blocks])
+    limit = None
     if commits:
         limit = np.array([[end] * width for end in ends])
         for seen, block in zip(limit, blocks, strict=True):
             seen[: block.commits] = number[block.length + 1 : block.start + 1]
     elif is_ragged or min(ends) < view:
         limit = np.array([[end] for end in ends])
-    return engine.forward(
+    hidden = engine.forward(
         to_device(tokens, device),
         to_device(slots, device),
         "all" if limit is None else to_device(limit, device),
         view,
-        needed=needed,
     )
+    return hidden.flatten(0, 1), range(0, len(blocks) * width, width)
+
+
+def _line(
+    engine: Engine, rows: Rows, blocks: Sequence[Block], widths: list[int], view: int
+) -> tuple[Tensor, Sequence[int]]:
+    """The same where blocks differ in width, with no more queries than they have."""
+    number, capacity = engine.numbers, engine.cache.capacity
+    tokens, slots, places, limit, starts = [], [], [], [], []
+    count = 0
+    for place, (block, width) in enumerate(zip(blocks, widths, strict=True)):
+        begin, end, row = block.length, block.length + width, place * capacity
+        tokens.append(rows.sequence[block.row, begin:end])
+        slots.append(number[begin:end])
+        places.append(number[row + begin : row + end])
+        limit += [*range(begin + 1, block.start + 1), *[block.end] * (width - block.commits)]
+        starts.append(count)
+        count += width
+    below = torch.from_numpy(np.array(limit))
+    return engine.line(_joined(tokens), _joined(slots), _joined(places), below, widths, view), starts
+
+
+def _joined(parts: list[np.ndarray]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))
 
 
 def _stack(parts: list[np.ndarray]) -> np.ndarray:

@@ -1,11 +1,9 @@
 """Attention of a pass against the same written out: repeated heads, and rows of different width in one line."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from sbd.decoding.attend import Heads, Ragged, attention
 
@@ -54,20 +52,16 @@ def test_grouped_heads_attend_like_repeated_ones(batch, count, sees, dtype):
     )
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    needed=arrays(bool, st.tuples(st.integers(1, 4), st.integers(1, 6))).filter(np.any),
-    each=st.booleans(),
-)
-def test_the_needed_queries_of_rows_of_any_width_attend_as_if_all_were_there(needed, each):
-    batch, count = needed.shape
-    queries, keys, values, seen = of(batch, count, 9)
-    seen = seen if each else seen[:, :, :1]
-    ragged = Ragged(needed, needed.sum(1).tolist(), HEADS)
-    grouped = seen.flatten(0, 2)[ragged.grouped(torch.arange(batch * count if each else batch).view(batch, -1))]
-    ours = ragged.attention(added(grouped[:, None]))(queries.flatten(0, 1)[ragged.index][None], keys, values)
-    assert ragged.index.tolist() == needed.ravel().nonzero()[0].tolist()
-    expected = written_out(queries, keys, values, seen).flatten(0, 1)[ragged.index]
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(any))
+def test_rows_of_any_width_in_one_line_attend_each_by_itself(widths):
+    queries, keys, values, seen = of(len(widths), max(widths), 9)
+    ragged = Ragged(widths, HEADS)
+    line = torch.cat([row[:width] for row, width in zip(queries, widths, strict=True)])
+    masks = torch.cat([row[0, :width] for row, width in zip(seen, widths, strict=True)])
+    ours = ragged.attention(added(ragged.grouped(masks))[:, None])(line[None], keys, values)
+    expected = written_out(queries, keys, values, seen)
+    expected = torch.cat([row[:width] for row, width in zip(expected, widths, strict=True)])
     torch.testing.assert_close(ours[0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -76,6 +70,5 @@ def test_the_needed_queries_of_rows_of_any_width_attend_as_if_all_were_there(nee
     [([16, 8, 8, 8], 8, 5), ([16, 16, 16, 8], 8, 7), ([24, 24, 20], 24, 3), ([0, 5, 0], 5, 1), ([4, 1], 4, 2)],
 )
 def test_groups_are_of_the_size_that_takes_least(widths, size, groups):
-    needed = np.arange(24) < np.array(widths)[:, None]
-    ragged = Ragged(needed, widths, HEADS)
+    ragged = Ragged(widths, HEADS)
     assert (ragged.size, ragged.groups) == (size, groups)

@@ -21,13 +21,18 @@ DECODERS = [
 @pytest.fixture
 def batches(monkeypatch):
     """How many rows each pass was for."""
-    seen, plain = [], Engine.forward
+    seen, plain, in_line = [], Engine.forward, Engine.line
 
     def forward(engine, tokens, *inputs, **named):
         seen.append(len(tokens))
         return plain(engine, tokens, *inputs, **named)
 
+    def line(engine, tokens, positions, places, limit, widths, *inputs):
+        seen.append(len(widths))
+        return in_line(engine, tokens, positions, places, limit, widths, *inputs)
+
     monkeypatch.setattr(Engine, "forward", forward)
+    monkeypatch.setattr(Engine, "line", line)
     return seen
 
 
