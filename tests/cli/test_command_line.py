@@ -78,7 +78,7 @@ def test_help_and_mistakes_need_no_torch() -> None:
 def test_a_run_that_asks_for_gpus_is_refused_where_there_are_too_few(tmp_path: Path, monkeypatch, capsys) -> None:
     path = tmp_path / "gpus.yaml"
     parent = ROOT / "experiments" / "smoke.yaml"
-    path.write_text(f"extends: {parent}\nruns: {{pretrain: {{gpus: 2}}, sbd: {{gpus: 2}}}}\n")
+    path.write_text(f"extends: {parent}\nscale: gpus\nruns: {{pretrain: {{gpus: 2}}, sbd: {{gpus: 2}}}}\n")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.delenv("SBD_DEVICE", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
