@@ -6,7 +6,8 @@ Slot = position, so the finished previous block and the new masks lie side by si
                               ^ length                  ^ start                                             ^ end
 
 A row that refines has no finished block to commit and its block starts at its length. All rows of a pass are as wide as
-the widest: 2k while some row commits, k otherwise; what lies behind a shorter row is junk that nobody attends to.
+the widest: 2k while some row commits, k otherwise; what lies behind a shorter row is junk that nobody attends to. On a
+CPU, where that would cost time, rows of different width go in one line without it.
 
 The paper does not say what happens behind an end token within a block, or behind the last token that is asked for. Here
 such a slot stays a mask, the former once the end token is revealed.
