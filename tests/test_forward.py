@@ -49,8 +49,9 @@ def test_layers_written_out_give_the_hidden_states_of_the_model(architecture, ro
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("second", "groups"), [([1, 1, 0, 0], (3, 2)), ([1, 0, 0, 0], (2, 4))])
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_leaving_out_queries_changes_nothing_for_the_others(architecture, monkeypatch):
+def test_leaving_out_queries_changes_nothing_for_the_others(architecture, second, groups, monkeypatch):
     """Rows of different width, one of them done: hidden states, and keys and values, of the needed queries only."""
     attended, sdpa = [], torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
@@ -58,7 +59,7 @@ def test_leaving_out_queries_changes_nothing_for_the_others(architecture, monkey
         "scaled_dot_product_attention",
         lambda q, *given, **named: attended.append((q.shape[0], q.shape[2])) or sdpa(q, *given, **named),
     )
-    model, states, needed = tiny_model(architecture), [], np.array([[1, 1, 1, 1], [1, 1, 0, 0], [0] * 4], dtype=bool)
+    model, states, needed = tiny_model(architecture), [], np.array([[1, 1, 1, 1], second, [0] * 4], dtype=bool)
     for given in (None, needed):
         engine = Engine(model, 3, 16, [])
         slots = torch.arange(4).expand(3, -1)
@@ -67,11 +68,11 @@ def test_leaving_out_queries_changes_nothing_for_the_others(architecture, monkey
         with torch.inference_mode():
             engine.forward(tokens, slots, "causal", 4)
             hidden = engine.forward(tokens + 1, slots + 4, limit, 8, needed=given)
-        states.append((hidden, engine.cache.committed(1, 0, 8)[0], engine.cache.committed(1, 1, 6)[1]))
+        states.append((hidden, engine.cache.committed(1, 0, 8)[0], engine.cache.committed(1, 1, 4 + sum(second))[1]))
     torch.testing.assert_close(states[1][0][needed], states[0][0][needed], rtol=1e-4, atol=1e-5)
     assert (states[1][0][~needed] == 0).all()
     layers = model.config.num_hidden_layers
-    assert attended == [(3, 4)] * layers * 3 + [(3, 2)] * layers
+    assert attended == [(3, 4)] * layers * 3 + [groups] * layers
     torch.testing.assert_close(states[1][1:], states[0][1:], rtol=1e-4, atol=1e-5)
 
 

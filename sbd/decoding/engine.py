@@ -86,16 +86,7 @@ class Engine:
         if needed is not None and isinstance(limit, Tensor):
             widths = needed.sum(1).tolist()
             if self.packs(widths, needed.shape[1]):
-                index = torch.from_numpy(np.flatnonzero(needed))
-
-                def line(values: Tensor) -> Tensor:
-                    return values.expand(slots.shape).flatten().index_select(0, index)
-
-                places = self.cache.places(slots).index_select(0, index)
-                interval = None if own is None else (line(own[0]), line(own[1]))
-                states = self.line(line(tokens), line(positions), places, line(limit), widths, view, interval)
-                hidden = states.new_zeros(slots.numel(), states.shape[1]).index_copy_(0, index, states)
-                return hidden.view(*slots.shape, -1)
+                return self._needed(tokens, slots, positions, limit, own, widths, needed, view)
         self.passes += 1
         causal = not isinstance(limit, Tensor) and limit == "causal"
         if self.fixed is not None and self.passes > 1 and not causal:
@@ -126,6 +117,28 @@ class Engine:
             cache=self.cache,
             use_cache=True,
         ).last_hidden_state
+
+    def _needed(
+        self,
+        tokens: Tensor,
+        slots: Tensor,
+        positions: Tensor,
+        limit: Tensor,
+        own: tuple[Tensor, Tensor] | None,
+        widths: list[int],
+        needed: np.ndarray,
+        view: int,
+    ) -> Tensor:
+        """``forward`` of the needed queries, ``widths`` of each row, alone; the others get hidden states of 0."""
+        index = torch.from_numpy(np.flatnonzero(needed))
+
+        def line(values: Tensor) -> Tensor:
+            return values.expand(slots.shape).flatten().index_select(0, index)
+
+        places = self.cache.places(slots).index_select(0, index)
+        interval = None if own is None else (line(own[0]), line(own[1]))
+        states = self.line(line(tokens), line(positions), places, line(limit), widths, view, interval)
+        return states.new_zeros(slots.numel(), states.shape[1]).index_copy_(0, index, states).view(*slots.shape, -1)
 
     def line(
         self,
