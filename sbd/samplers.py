@@ -35,13 +35,16 @@ _CHUNK_ELEMENTS = 2**22
 _SMALLEST = torch.finfo(torch.float32).tiny
 
 
-def _by_rows(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Apply ``function`` [..., vocab] -> [...] to logits [batch, k, vocab] in chunks of rows; gives [batch, k]."""
+def _by_rows(function: Callable[..., Tensor], logits: Tensor, *others: Tensor) -> Tensor:
+    """Apply ``function`` [..., vocab], [...] -> [...] to logits [batch, k, vocab] and ``others`` [batch, k].
+
+    In chunks of rows; gives [batch, k].
+    """
     if logits.numel() <= _CHUNK_ELEMENTS:
-        return function(logits)
-    rows = logits.flatten(0, 1)
-    step = max(1, _CHUNK_ELEMENTS // rows.shape[-1])
-    return torch.cat([function(part) for part in rows.split(step)]).view(logits.shape[:2])
+        return function(logits, *others)
+    step = max(1, _CHUNK_ELEMENTS // logits.shape[-1])
+    parts = zip(*(values.flatten(0, 1).split(step) for values in (logits, *others)), strict=True)
+    return torch.cat([function(*part) for part in parts]).view(logits.shape[:2])
 
 
 def entropies(logits: Tensor) -> Tensor:
@@ -65,8 +68,11 @@ def confidences(logits: Tensor) -> Tensor:
 
 def token_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
     """Probability of given ``tokens`` [batch, k] under logits [batch, k, vocab]; float32 [batch, k]."""
-    chosen = logits.gather(-1, tokens[..., None])[..., 0].float()
-    return torch.exp(chosen - _by_rows(lambda rows: rows.float().logsumexp(-1), logits))
+
+    def probability(rows: Tensor, chosen: Tensor) -> Tensor:
+        return torch.softmax(rows, dim=-1, dtype=torch.float32).gather(-1, chosen[..., None])[..., 0]
+
+    return _by_rows(probability, logits, tokens)
 
 
 def margins(logits: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from sbd.samplers import (
     entropies,
     entropy_bound_prefix,
     margins,
+    token_probabilities,
 )
 from tests.live_memory import LiveMemory
 
@@ -218,9 +219,15 @@ def test_entropies_in_float32_without_nan():
 
 def test_chunks_of_rows_change_nothing(monkeypatch):
     logits = random_logits()
-    whole = entropies(logits), confidences(logits), margins(logits)
+    tokens = torch.arange(logits.shape[:2].numel()).view(logits.shape[:2]) % logits.shape[-1]
+
+    def numbers():
+        return entropies(logits), confidences(logits), margins(logits), token_probabilities(logits, tokens)
+
+    whole = numbers()
+    torch.testing.assert_close(whole[-1], logits.softmax(-1).gather(-1, tokens[..., None])[..., 0])
     monkeypatch.setattr("sbd.samplers._CHUNK_ELEMENTS", 25)
-    for chunked, once in zip((entropies(logits), confidences(logits), margins(logits)), whole, strict=True):
+    for chunked, once in zip(numbers(), whole, strict=True):
         torch.testing.assert_close(chunked, once, rtol=0, atol=0)
 
 

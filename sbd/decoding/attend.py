@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -83,7 +84,7 @@ class Ragged:
         self._rows: Tensor | None = None
         """Of each group; None if every row is one."""
         if any(count != 1 for count in of_rows):
-            self._rows = torch.tensor([row for row, count in enumerate(of_rows) for _ in range(count)])
+            self._rows = torch.from_numpy(np.repeat(np.arange(len(widths)), of_rows))
         self._places: Tensor | None = None
         """Of the line, among all places of the groups; None if the line fills them."""
         if sum(widths) < self.groups * self.size:
@@ -91,7 +92,7 @@ class Ragged:
             for width, count in zip(widths, of_rows, strict=True):
                 places += range(first, first + width)
                 first += count * self.size
-            self._places = torch.tensor(places)
+            self._places = torch.from_numpy(np.array(places))
 
     def grouped(self, line: Tensor) -> Tensor:
         """Values of the line [queries, ...] as [groups, size, ...], 0 where nothing fills a place."""

@@ -15,88 +15,72 @@ autoregressive decoding. SDLM and TiDAR lay the same tree; the choice of the lik
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sbd.decoding.autoregressive import prefill
 from sbd.decoding.engine import Engine
-from sbd.decoding.rows import Rows, to_device, to_host
+from sbd.decoding.rows import Rows, most_likely, to_device
 from sbd.decoding.settings import SelfSpeculative
 from sbd.samplers import entropies, token_probabilities
 
 _LONG_PROMPT = 4096
 """From here on, the mask that a group in the prefill needs costs more than the pass it saves is worth."""
 
+_Token = tuple[int, float | None]
+"""A token and its entropy, if that is recorded."""
 
-@dataclass
-class _Drafts:
-    """Candidates of every row: ``tokens`` [batch, k], the first one certain; the first ``count`` [batch, 1] are there.
 
-    ``chance`` [batch, k] is the probability that the model gives each candidate, 0 behind ``count``.
+@dataclass(slots=True)
+class _Draft:
+    """What the next pass verifies of a row: candidates behind its ``length`` committed tokens.
+
+    ``tokens``: the first one is certain; none if the row is done. ``chance``: the probability that the model gives
+    each. ``after``: the numbers of accepted candidates that the pass lays a group of masks behind.
     """
 
-    tokens: np.ndarray
-    count: np.ndarray
-    chance: np.ndarray
-
-    def of(self, kept: list[int]) -> _Drafts:
-        """Those of some rows."""
-        return _Drafts(self.tokens[kept], self.count[kept], self.chance[kept])
+    row: int
+    length: int
+    tokens: list[int] = field(default_factory=list)
+    chance: list[float] = field(default_factory=list)
+    after: tuple[int, ...] = ()
 
 
 def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
     """Until every row is done: verify the drafts and draft behind what may be accepted."""
     k = settings.block_size
-    column = np.arange(k)
-    row, length = np.arange(rows.batch), rows.start
     drafts = _prefill(engine, rows, k)
-    layouts: dict[tuple[int, int], _Layout] = {}
     while any(rows.is_running):
-        kept = engine.leave_done([rows.is_running[number] for number in row])
+        kept = engine.leave_done([rows.is_running[draft.row] for draft in drafts])
         if kept is not None:
-            row, length, drafts = row[kept], length[kept], drafts.of(kept)
-        running = rows.running(row)
-        counts = drafts.count[running]
-        width, undrafted = int(counts.max()), int((counts == 1).any())
-        groups = min(settings.branches, width) or undrafted
-        after = _likeliest(drafts.chance[:, :width], groups)
-        # With no branches a group only serves rows that had nothing to verify, whatever the rest of the batch laid.
-        lays = drafts.count == 1 if settings.branches == 0 else None
-        if (width, groups) not in layouts:
-            layouts[width, groups] = _Layout.of(width, groups, k)
-        view = int(length[running].max()) + width + groups * k
-        hidden = _pass(
-            engine, rows.request.mask_token, drafts, layouts[width, groups], width, length, after, lays, running, view
-        )
+            drafts = [drafts[place] for place in kept]
+        if k > 1:  # else there is nothing to draft behind the certain token
+            for draft in drafts:
+                draft.after = _likeliest(draft.chance, settings.branches)
+        hidden, starts, groups = _pass(engine, rows, drafts, k)
         rows.pass_number += 1
 
-        logits = engine.logits(hidden[:, :width])
-        targets = length + 1 + column[:width]
-        verdict = to_host(rows.choose(logits, targets, row))
-        agrees = (verdict[:, :-1] == drafts.tokens[:, 1:width]) & (column[1:width] < drafts.count)
-        accepted = (1 + np.logical_and.accumulate(agrees, 1).sum(1, keepdims=True)) * running
-        recorded = None if rows.entropy is None else entropies(logits)
-        rows.reveal_where(row, targets, verdict, column[:width] < accepted, recorded)
-
-        certain = np.take_along_axis(verdict, np.maximum(accepted - 1, 0), 1)
-        laid = after == accepted if lays is None else (after == accepted) & lays
-        length = length + accepted
-        rows.advance_all(row, length + 1)
-        if not any(rows.is_running):
-            return
-        del logits  # of the candidates; those of the drafts are as large
-        first = width + laid.argmax(1)[:, None] * k if groups else None
-        drafts = _draft(engine, rows, row, hidden, first, length, certain, laid.any(1, keepdims=True), k)
+        laid = []
+        for draft, group, verdict in zip(drafts, groups, _verify(engine, rows, drafts, hidden, starts), strict=True):
+            if draft.tokens:
+                accepted = _accept(rows, draft, verdict)
+                if draft.tokens and accepted in draft.after:
+                    laid.append((draft, group + draft.after.index(accepted) * k))
+        _draft(engine, rows, hidden, laid, k)
 
 
-def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
+def _prefill(engine: Engine, rows: Rows, k: int) -> list[_Draft]:
     """The prompts, causal, with a first group of masks behind each; reveals the first token."""
     batch, start, width, device = rows.batch, rows.start, max(rows.request.lengths), engine.device
     rows.pass_number = 1
-    last = to_device(start - 1, device)
-    if width < _LONG_PROMPT and k > 1:
+    is_grouped = width < _LONG_PROMPT and k > 1
+    if is_grouped:
         column = np.arange(width + k)
         in_group = column >= width
         tokens = np.where(in_group, rows.request.mask_token, rows.sequence[:, : width + k])
@@ -104,121 +88,141 @@ def _prefill(engine: Engine, rows: Rows, k: int) -> _Drafts:
         positions = np.where(in_group, start + column - width, slots)
         limit = np.where(in_group, start, slots + 1)
         low, high = np.tile(in_group * width, (batch, 1)), np.tile(in_group * (width + k), (batch, 1))
-        hidden = _forward(engine, tokens, slots, limit, width + k, positions, (low, high))
-        first = np.full_like(start, width)
+        hidden = _forward(engine, (slots, positions, limit, low, high), tokens, width + k)
     else:
-        hidden, first = prefill(engine, rows), None
-    logits = engine.logits(hidden, last)
-    row, every = np.arange(batch), np.ones_like(start, dtype=bool)
-    certain = to_host(rows.choose(logits, start, row))
-    rows.reveal_where(row, start, certain, every, None if rows.entropy is None else entropies(logits))
-    rows.advance_all(row, start + 1)
-    return _draft(engine, rows, row, hidden, first, start, certain, every, k)
+        hidden = prefill(engine, rows)
+    logits = engine.logits(hidden, to_device(start - 1, device))
+    drafts = [_Draft(row, length - 1) for row, length in enumerate(rows.request.lengths)]
+    found = _on_host(rows, logits, rows.choose(logits, start, range(batch)))
+    for draft, of_row in zip(drafts, found, strict=True):
+        _accept(rows, draft, [of_row])
+    if is_grouped:
+        laid = [(draft, draft.row * (width + k) + width) for draft in drafts if draft.tokens]
+        _draft(engine, rows, hidden.flatten(0, 1), laid, k)
+    return drafts
 
 
-@dataclass
-class _Layout:
-    """What is the same in all passes of ``width`` candidates and ``groups`` groups of k masks; each [query].
+def _pass(engine: Engine, rows: Rows, drafts: Sequence[_Draft], k: int) -> tuple[Tensor, list[int], list[int]]:
+    """Hidden states [queries, hidden] of candidates and groups, and where those of each row start."""
+    needed = [len(draft.tokens) + len(draft.after) * k for draft in drafts]
+    width = max(len(draft.tokens) for draft in drafts)
+    whole = width + max(len(draft.after) for draft in drafts) * k
+    is_ragged = engine.packs(needed, whole)
+    counts = [len(draft.tokens) if is_ragged else width for draft in drafts]
+    sizes = needed if is_ragged else [whole] * len(drafts)
+    tokens = np.full(sum(sizes), rows.request.mask_token)
+    starts, groups, trees = [], [], []
+    start = view = 0
+    for draft, count, size in zip(drafts, counts, sizes, strict=True):
+        tokens[start : start + len(draft.tokens)] = draft.tokens
+        trees.append(_tree(count, draft.after, size, k) + draft.length)
+        if draft.tokens:
+            view = max(view, draft.length + size)
+        starts.append(start)
+        groups.append(start + count)
+        start += size
+    if not is_ragged:
+        of_rows = trees[0][:, None] if len(trees) == 1 else np.stack(trees, 1)
+        return _forward(engine, of_rows, tokens.reshape(-1, whole), view).flatten(0, 1), starts, groups
+    line = np.concatenate(trees, 1)
+    line[0] += np.repeat(np.arange(len(drafts)) * engine.cache.capacity, sizes)
+    places, positions, limit, low, high = torch.from_numpy(line)
+    return engine.line(torch.from_numpy(tokens), positions, places, limit, sizes, view, (low, high)), starts, groups
 
-    group: 0 for candidates, and from 1 the group of a mask. place: the place within the candidates or the group.
-    candidate: one more than the place of a candidate, 0 for masks. size: k for masks, 0 for candidates.
+
+def _verify(
+    engine: Engine, rows: Rows, drafts: Sequence[_Draft], hidden: Tensor, starts: Sequence[int]
+) -> list[list[_Token]]:
+    """What the next-token prediction says behind each candidate."""
+    counts = [len(draft.tokens) for draft in drafts]
+    queries = [start + n for start, count in zip(starts, counts, strict=True) for n in range(count)]
+    logits = engine.logits(_states(hidden, queries)[:, None])
+    if rows.request.sampling.greedy:
+        chosen = most_likely(logits)
+    else:
+        targets = [(draft.length + 1 + n, draft.row) for draft in drafts for n in range(len(draft.tokens))]
+        chosen = rows.choose(logits, [[position] for position, _ in targets], [row for _, row in targets])
+    found = _on_host(rows, logits, chosen)
+    ends = accumulate(counts)
+    return [found[end - count : end] for count, end in zip(counts, ends, strict=True)]
+
+
+def _on_host(rows: Rows, logits: Tensor, chosen: Tensor) -> list[_Token]:
+    """The tokens ``chosen`` from ``logits``, in one line, with their entropies if these are recorded."""
+    if rows.entropy is None:
+        return [(token, None) for token in chosen.flatten().tolist()]
+    return list(zip(chosen.flatten().tolist(), entropies(logits).flatten().tolist(), strict=True))
+
+
+def _accept(rows: Rows, draft: _Draft, verdict: Sequence[_Token]) -> int:
+    """Reveal the prediction behind each accepted candidate; the last one is the next certain token, if the row goes on.
+
+    Returns how many candidates are accepted: the certain one, and those behind it that were predicted.
     """
-
-    group: np.ndarray
-    place: np.ndarray
-    candidate: np.ndarray
-    size: np.ndarray
-
-    @classmethod
-    def of(cls, width: int, groups: int, k: int) -> _Layout:
-        query = np.arange(width + groups * k)
-        is_mask = query >= width
-        place = np.where(is_mask, (query - width) % k, query)
-        return cls(
-            group=((query - width) // k + 1) * is_mask,
-            place=place,
-            candidate=(place + 1) * ~is_mask,
-            size=k * is_mask,
-        )
+    accepted = 1
+    while accepted < len(verdict) and draft.tokens[accepted] == verdict[accepted - 1][0]:
+        accepted += 1
+    for token, entropy in verdict[:accepted]:
+        draft.length += 1
+        rows.reveal(draft.row, draft.length, token, entropy)
+    rows.advance(draft.row, draft.length + 1)
+    goes_on = rows.is_running[draft.row]
+    draft.tokens, draft.chance = ([verdict[accepted - 1][0]], [1.0]) if goes_on else ([], [])
+    return accepted
 
 
-def _pass(
-    engine: Engine,
-    mask_token: int,
-    drafts: _Drafts,
-    layout: _Layout,
-    width: int,
-    length: np.ndarray,
-    after: np.ndarray,
-    lays: np.ndarray | None,
-    running: np.ndarray,
-    view: int,
-) -> Tensor:
-    """One pass: the first ``width`` candidates, and k masks behind each number in ``after`` [batch, groups].
+@lru_cache(maxsize=1024)
+def _tree(count: int, after: tuple[int, ...], size: int, k: int) -> np.ndarray:
+    """Slots, positions, limits and own intervals [5, size] of ``count`` candidates and groups of k masks behind them.
 
-    lays: the rows [batch, 1] that need these masks; None for all. running: those that are not done.
+    All counted from the committed length of a row. What is left of ``size`` is junk.
     """
-    queries = len(layout.group)
-    # Of a candidate, how many candidates up to itself; of a mask, how many its group is laid behind.
-    seen = np.concatenate([np.zeros_like(length), after], 1)[:, layout.group] + layout.candidate
-    slots = length + np.arange(queries)
-    low = slots - layout.place
-    needed = (seen <= drafts.count) & running
-    if lays is not None:
-        needed &= lays | (layout.candidate > 0)
-    tokens = np.full((len(length), queries), mask_token)
-    tokens[:, :width] = drafts.tokens[:, :width]
-    positions = length + seen + (layout.place - layout.candidate)
-    return _forward(engine, tokens, slots, length + seen, view, positions, (low, low + layout.size), needed)
+    slots = np.arange(size)
+    positions, limit, low, high = np.minimum(slots, count - 1), np.minimum(slots + 1, count), slots * 0, slots * 0
+    for start, accepted in zip(range(count, size, k), after, strict=False):
+        group = slice(start, start + k)
+        positions[group], limit[group] = accepted + np.arange(k), accepted
+        low[group], high[group] = start, start + k
+    return np.stack((slots, positions, limit, low, high))
 
 
-def _forward(
-    engine: Engine,
-    tokens: np.ndarray,
-    slots: np.ndarray,
-    limit: np.ndarray,
-    view: int,
-    positions: np.ndarray,
-    own: tuple[np.ndarray, np.ndarray],
-    needed: np.ndarray | None = None,
-) -> Tensor:
-    """``Engine.forward`` of arrays, each [batch, query]."""
-    inputs = (to_device(values, engine.device) for values in (tokens, slots, limit, positions, *own))
-    on_device, at, below, places, low, high = inputs
-    return engine.forward(on_device, at, below, view, places, (low, high), needed)
+def _forward(engine: Engine, of_queries: Sequence[np.ndarray] | np.ndarray, tokens: np.ndarray, view: int) -> Tensor:
+    """``Engine.forward`` of arrays [batch, query]: tokens, and the five of ``_tree``."""
+    slots, positions, limit, low, high = (to_device(values, engine.device) for values in of_queries)
+    return engine.forward(to_device(tokens, engine.device), slots, limit, view, positions, (low, high))
 
 
-def _draft(
-    engine: Engine,
-    rows: Rows,
-    row: np.ndarray,
-    hidden: Tensor,
-    first: np.ndarray | None,
-    length: np.ndarray,
-    certain: np.ndarray,
-    laid: np.ndarray,
-    k: int,
-) -> _Drafts:
-    """Candidates of the rows ``row`` [batch], where ``laid`` [batch, 1], from the group whose masks start at query
-    ``first`` [batch, 1].
-    """
-    tokens, chance = np.zeros((len(row), k), dtype=np.int64), np.zeros((len(row), k))
-    tokens[:, :1], chance[:, :1] = certain, 1
-    if first is None or k == 1:
-        return _Drafts(tokens, np.ones_like(length), chance)
-    column = np.arange(1, k)
-    logits = engine.logits(hidden, to_device(first + column, engine.device))
-    drafted = rows.choose(logits, length + column, row)
-    tokens[:, 1:], chance[:, 1:] = to_host(drafted), to_host(token_probabilities(logits, drafted)) * laid
-    return _Drafts(tokens, np.where(laid, k, 1), chance)
+def _states(hidden: Tensor, queries: list[int]) -> Tensor:
+    """Those of ``queries``, ascending, of hidden [queries, hidden]."""
+    if queries[-1] - queries[0] + 1 == len(queries):
+        return hidden[queries[0] : queries[-1] + 1]
+    return hidden.index_select(0, to_device(np.array(queries), hidden.device))
 
 
-def _likeliest(chance: np.ndarray, groups: int) -> np.ndarray:
-    """The ``groups`` likeliest numbers of accepted candidates, from 1: [batch, groups]; chance [batch, width].
+def _draft(engine: Engine, rows: Rows, hidden: Tensor, laid: Sequence[tuple[_Draft, int]], k: int) -> None:
+    """Add the candidates of the groups ``laid``, each with the query of hidden [queries, hidden] that it starts at."""
+    if not laid:
+        return
+    states = _states(hidden, [first + n for _, first in laid for n in range(1, k)])
+    logits = engine.logits(states.view(len(laid), k - 1, -1))
+    positions = [range(draft.length + 1, draft.length + k) for draft, _ in laid]
+    drafted = rows.choose(logits, positions, [draft.row for draft, _ in laid])
+    chance = token_probabilities(logits, drafted).tolist()
+    for (draft, _), tokens, chances in zip(laid, drafted.tolist(), chance, strict=True):
+        draft.tokens += tokens
+        draft.chance += chances
+
+
+def _likeliest(chance: Sequence[float], branches: int) -> tuple[int, ...]:
+    """The ``branches`` likeliest numbers of accepted candidates, ascending; without one, 1 where nothing was drafted.
 
     Exactly a candidates are accepted when the first a are and the next is not.
     """
-    following = np.zeros_like(chance)
-    following[:, :-1] = chance[:, 1:]
-    exactly = chance.cumprod(1) * (1 - following)
-    return 1 + np.argsort(-exactly, axis=1, kind="stable")[:, :groups]
+    if branches == 0:
+        return (1,) if len(chance) == 1 else ()
+    exactly, product = [], 1.0
+    for place, of_place in enumerate(chance):
+        product *= of_place
+        exactly.append(product * (1 - chance[place + 1]) if place + 1 < len(chance) else product)
+    order = sorted(range(len(chance)), key=exactly.__getitem__, reverse=True)
+    return tuple(sorted(place + 1 for place in order[:branches]))
