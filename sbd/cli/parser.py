@@ -131,6 +131,7 @@ def build_parser() -> argparse.ArgumentParser:
     speed.add_argument("--decoder", nargs="+", metavar="NAME", help="decoders of the experiment (default: as it says)")
     speed.add_argument("--batch-size", nargs="+", type=_positive, metavar="N", help="default: as it says, or 1 8")
     speed.add_argument("--problems", type=_positive, metavar="N", help="default: as it says, or 16")
+    speed.add_argument("--repeats", type=_positive, metavar="N", help="rounds (default: as it says, or 3)")
     speed.add_argument("--dtype", choices=DTYPES, help="of the weights (default: as it says, or the checkpoint's)")
     speed.add_argument(
         "--clock", choices=("wall", "cpu"), help="cpu: the processor's time (default: as it says, or wall)"

@@ -282,6 +282,7 @@ def _speed_settings(experiment: Experiment, options: argparse.Namespace) -> Spee
         "decoders": options.decoder,
         "batch_sizes": options.batch_size,
         "problems": options.problems,
+        "repeats": options.repeats,
         "dtype": options.dtype,
         "clock": options.clock,
         "in_step": options.in_step or None,

@@ -139,10 +139,10 @@ def test_speed_takes_what_the_experiment_says(here: Path, refuses: Callable[...,
     raw["speed"] = {"run": "sbd", "decoders": ["eb"], "batch_sizes": [2], "problems": 2, "repeats": 1, "clock": "cpu"}
     Path("timed.yaml").write_text(yaml.safe_dump(raw, sort_keys=False))
     timed = ("--experiment", "timed.yaml", "--model", "llama", "--threads", "1")
-    assert main(["speed", *timed, "--in-step", "--output", "here.csv"]) == 0
+    assert main(["speed", *timed, "--in-step", "--repeats", "2", "--output", "here.csv"]) == 0
     lines = [line.split(",") for line in Path("here.csv").read_text().splitlines()]
     rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
-    assert all(row["in_step"] == "True" for row in rows)
+    assert all((row["in_step"], row["rounds"]) == ("True", "2") for row in rows)
     assert [(row["decoder"], row["batch"], row["clock"]) for row in rows] == [
         (name, "2", "cpu") for name in ("autoregressive", "eb", "hf_generate")
     ]
