@@ -47,7 +47,7 @@ def test_an_experiment_that_asks_is_timed_and_shown(project: Path) -> None:
     done = snakemake(project, "--report", "results/smoke/report.html")
     assert done.returncode == 0, done.stdout
     report = (results / "report.html").read_text(encoding="utf-8")
-    for text in ("Decoding, pass by pass", "gamma_0.1.html", "decoding_speed"):
+    for text in ("Decoding, pass by pass", "Scale smoke", "gamma_0.1.html", "decoding_speed"):
         assert text in report
 
     raw["speed"]["problems"] = 4

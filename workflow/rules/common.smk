@@ -117,6 +117,7 @@ def in_report(entry, path):
         path,
         caption=f"../report/{entry.module}.rst",
         category=entry.category,
+        subcategory=f"Scale {EXPERIMENT.scale}",  # Snakemake heads with "Other" what has none
         labels={
             "shows": Path(path).stem,
             "scale": EXPERIMENT.scale,

@@ -14,6 +14,7 @@ rule traces:
                 f"results/{{scale}}/traces/{decoder}.html",
                 caption="../report/traces.rst",
                 category="Decoding, pass by pass",
+                subcategory=f"Scale {EXPERIMENT.work_scale}",
                 labels={"scale": EXPERIMENT.work_scale, "run": EXPERIMENT.traces.run, "decoder": decoder},
             )
             for decoder in TRACED
