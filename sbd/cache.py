@@ -83,14 +83,10 @@ class SlotCache(Cache):
         The pass may be one of the first rows only.
         """
         self.rows, self.queries = slots.shape
-        self.flat_slots, self.view = self.places(slots), view
-
-    def places(self, slots: Tensor) -> Tensor:
-        """``slots`` [rows, query] of the first rows, counted over the slots of all rows: [rows x query]."""
-        return (self._row_starts[: slots.shape[0]] + slots).flatten()
+        self.flat_slots, self.view = (self._row_starts[: self.rows] + slots).flatten(), view
 
     def place_line(self, places: Tensor, rows: int, view: int) -> None:
-        """The same for queries in one line, at such ``places``, of the first ``rows``."""
+        """The same for queries in one line, at ``places`` [queries] counted over the slots of all rows."""
         self.rows, self.flat_slots, self.view, self.queries = rows, places, view, len(places)
 
     def move(self, row: int, to: int) -> None:

@@ -1,7 +1,6 @@
 import sys
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear as Dynamic
@@ -49,31 +48,37 @@ def test_layers_written_out_give_the_hidden_states_of_the_model(architecture, ro
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("second", "groups"), [([1, 1, 0, 0], (3, 2)), ([1, 0, 0, 0], (2, 4))])
+@pytest.mark.parametrize(("widths", "groups"), [((4, 2), (3, 2)), ((4, 1), (2, 4))])
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
-def test_leaving_out_queries_changes_nothing_for_the_others(architecture, second, groups, monkeypatch):
-    """Rows of different width, one of them done: hidden states, and keys and values, of the needed queries only."""
+def test_leaving_out_queries_changes_nothing_for_the_others(architecture, widths, groups, monkeypatch):
+    """Rows of different width in one line: hidden states, and keys and values, are those of equally wide rows."""
     attended, sdpa = [], torch.nn.functional.scaled_dot_product_attention
     monkeypatch.setattr(
         torch.nn.functional,
         "scaled_dot_product_attention",
         lambda q, *given, **named: attended.append((q.shape[0], q.shape[2])) or sdpa(q, *given, **named),
     )
-    model, states, needed = tiny_model(architecture), [], np.array([[1, 1, 1, 1], second, [0] * 4], dtype=bool)
-    for given in (None, needed):
-        engine = Engine(model, 3, 16, [])
-        slots = torch.arange(4).expand(3, -1)
-        tokens = torch.tensor([[1, 5, 6, 7], [1, 9, 4, 9], [1, 4, 4, 4]])
-        limit = torch.tensor([[5, 8, 8, 8], [5, 6, 6, 6], [5, 5, 5, 5]])  # none sees what is left out
+    model, states = tiny_model(architecture), []
+    needed = torch.arange(4) < torch.tensor(widths)[:, None]
+    slots = torch.arange(4).expand(2, -1)
+    tokens = torch.tensor([[1, 5, 6, 7], [1, 9, 4, 9]])
+    limit = torch.tensor([[5, 8, 8, 8], [5, 6, 6, 6]])  # none sees what is left out
+    for is_line in (False, True):
+        engine = Engine(model, 2, 16, [])
         with torch.inference_mode():
             engine.forward(tokens, slots, "causal", 4)
-            hidden = engine.forward(tokens + 1, slots + 4, limit, 8, needed=given)
-        states.append((hidden, engine.cache.committed(1, 0, 8)[0], engine.cache.committed(1, 1, 4 + sum(second))[1]))
-    torch.testing.assert_close(states[1][0][needed], states[0][0][needed], rtol=1e-4, atol=1e-5)
-    assert (states[1][0][~needed] == 0).all()
+            if is_line:
+                at = (slots + 4)[needed]
+                places = torch.from_numpy(engine.places(at.numpy(), widths))
+                hidden = engine.line((tokens + 1)[needed], at, places, limit[needed], list(widths), 8)
+            else:
+                hidden = engine.forward(tokens + 1, slots + 4, limit, 8)[needed]
+        kept = [engine.cache.committed(1, row, 4 + width) for row, width in enumerate(widths)]
+        states.append((hidden, *kept[0], *kept[1]))
+    for ours, theirs in zip(*states, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     layers = model.config.num_hidden_layers
-    assert attended == [(3, 4)] * layers * 3 + [groups] * layers
-    torch.testing.assert_close(states[1][1:], states[0][1:], rtol=1e-4, atol=1e-5)
+    assert attended == [(2, 4)] * layers * 3 + [groups] * layers
 
 
 class Plain:

@@ -53,6 +53,7 @@ class Engine:
         """Whether passes cost what they compute, so that it pays to leave out what is not needed; a GPU keeps its few
         fixed shapes."""
         self.numbers = np.arange(batch * capacity)
+        """Slots counted over all rows, to cut those of a pass from."""
         self.slots = torch.arange(capacity, device=self.device)
         self.forbidden = torch.tensor(forbidden, dtype=torch.long, device=self.device)
         self.hidden_mask = torch.tensor(-torch.inf, dtype=model.dtype, device=self.device)
@@ -71,7 +72,6 @@ class Engine:
         view: int,
         positions: Tensor | None = None,
         own: tuple[Tensor, Tensor] | None = None,
-        needed: np.ndarray | None = None,
     ) -> Tensor:
         """Hidden states [batch, query, hidden] of one pass.
 
@@ -79,14 +79,8 @@ class Engine:
         one limit [batch, 1]. "causal" is for a pass over the whole view from slot 0, "all" for queries that see the
         whole view. ``view`` bounds the slots that any query of interest attends to. ``positions`` default to the slots.
         ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
-        ``needed`` [batch, query], on the host, are the queries whose states and keys matter. On a CPU, where a pass
-        costs what it computes, the others are left out if there are many; a GPU keeps its few fixed shapes.
         """
         positions = slots if positions is None else positions
-        if needed is not None and isinstance(limit, Tensor):
-            widths = needed.sum(1).tolist()
-            if self.packs(widths, needed.shape[1]):
-                return self._needed(tokens, slots, positions, limit, own, widths, needed, view)
         self.passes += 1
         causal = not isinstance(limit, Tensor) and limit == "causal"
         if self.fixed is not None and self.passes > 1 and not causal:
@@ -118,28 +112,6 @@ class Engine:
             use_cache=True,
         ).last_hidden_state
 
-    def _needed(
-        self,
-        tokens: Tensor,
-        slots: Tensor,
-        positions: Tensor,
-        limit: Tensor,
-        own: tuple[Tensor, Tensor] | None,
-        widths: list[int],
-        needed: np.ndarray,
-        view: int,
-    ) -> Tensor:
-        """``forward`` of the needed queries, ``widths`` of each row, alone; the others get hidden states of 0."""
-        index = torch.from_numpy(np.flatnonzero(needed))
-
-        def line(values: Tensor) -> Tensor:
-            return values.expand(slots.shape).flatten().index_select(0, index)
-
-        places = self.cache.places(slots).index_select(0, index)
-        interval = None if own is None else (line(own[0]), line(own[1]))
-        states = self.line(line(tokens), line(positions), places, line(limit), widths, view, interval)
-        return states.new_zeros(slots.numel(), states.shape[1]).index_copy_(0, index, states).view(*slots.shape, -1)
-
     def line(
         self,
         tokens: Tensor,
@@ -163,6 +135,10 @@ class Engine:
         interval = None if own is None else (ragged.grouped(own[0]), ragged.grouped(own[1]))
         mask = self._added(self._seen(ragged.grouped(limit), interval, view))
         return self.call(self.run.line, tokens, positions, mask, ragged)
+
+    def places(self, slots: np.ndarray, widths: Sequence[int]) -> np.ndarray:
+        """Those of ``line`` where its queries go to ``slots`` [queries] of their rows."""
+        return slots + np.repeat(np.arange(len(widths)) * self.cache.capacity, widths)
 
     def _seen(self, limit: Tensor, own: tuple[Tensor, Tensor] | None, view: int) -> Tensor:
         """Which of the first ``view`` slots are attended to: bool [batch, 1, query or 1, view]."""

@@ -11,15 +11,92 @@ the token at position anchor + j + 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sbd.decoding.autoregressive import prefill
 from sbd.decoding.engine import Engine
-from sbd.decoding.rows import Rows, to_device, to_host
+from sbd.decoding.rows import Rows, to_device
 from sbd.decoding.settings import LongestPrefix
 from sbd.samplers import entropies, token_probabilities
+
+
+@dataclass(slots=True)
+class _Anchor:
+    """Where a row stands: ``length`` tokens are committed, the last known one is at position ``anchor``."""
+
+    row: int
+    length: int
+    anchor: int
+
+    @property
+    def commits(self) -> int:
+        """Tokens that the coming pass commits."""
+        return self.anchor - self.length
+
+
+def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
+    """Until every row is done: commit what was accepted, predict a block, accept its longest sure prefix."""
+    k = settings.block_size
+    prefill(engine, rows)
+    anchors = [_Anchor(row, length - 1, length - 1) for row, length in enumerate(rows.request.lengths)]
+    while True:
+        hidden, starts = _pass(engine, rows, anchors, k)
+        rows.pass_number += 1
+
+        logits = engine.logits(_states(hidden, anchors, starts, k))
+        positions = [range(at.anchor + 1, at.anchor + 1 + k) for at in anchors]
+        chosen = rows.choose(logits, positions, [at.row for at in anchors])
+        entropy = None if rows.entropy is None else entropies(logits)
+        accepted = _accepted(settings, logits, chosen, entropy)
+        del logits  # the next pass makes as many
+
+        counts, tokens = accepted.tolist(), chosen.tolist()
+        recorded = [[None] * k] * len(anchors) if entropy is None else entropy.tolist()
+        for at, count, of_row, of_tokens in zip(anchors, counts, tokens, recorded, strict=True):
+            if rows.is_running[at.row]:
+                _accept(rows, at, of_row[:count], of_tokens[:count])
+        if not any(rows.is_running):
+            return
+        kept = engine.leave_done([rows.is_running[at.row] for at in anchors])
+        if kept is not None:
+            anchors = [anchors[place] for place in kept]
+
+
+def _pass(engine: Engine, rows: Rows, anchors: Sequence[_Anchor], k: int) -> tuple[Tensor, Sequence[int]]:
+    """Hidden states [queries, hidden] of what is committed and of the blocks, and where those of each row start."""
+    view = max(at.anchor for at in anchors if rows.is_running[at.row]) + k
+    widths = [at.commits + k for at in anchors]
+    width = k + engine.width(max(widths) - k, k)
+    is_ragged = engine.packs(widths, width)
+    sizes = widths if is_ragged else [width] * len(anchors)
+    tokens, slots, limits = [], [], []
+    for at, size in zip(anchors, sizes, strict=True):
+        # The masks behind the anchor are in the sequence already: everything that is not accepted is a mask there.
+        tokens.append(rows.sequence[at.row, at.length : at.length + size])
+        slots.append(np.arange(at.length, at.length + size))
+        limits.append([*range(at.length + 1, at.anchor + 1), *[at.anchor + k] * (size - at.commits)])
+        if rows.is_running[at.row]:
+            rows.start_block(at.row, at.anchor + 1)
+    if is_ragged:
+        line = np.concatenate(slots)
+        of_line = (np.concatenate(tokens), line, engine.places(line, sizes), np.concatenate(limits))
+        given, positions, places, limit = map(torch.from_numpy, of_line)
+        return engine.line(given, positions, places, limit, sizes, view), [0, *accumulate(sizes[:-1])]
+    given, positions, limit = (to_device(np.array(values), engine.device) for values in (tokens, slots, limits))
+    return engine.forward(given, positions, limit, view).flatten(0, 1), range(0, len(anchors) * width, width)
+
+
+def _states(hidden: Tensor, anchors: Sequence[_Anchor], starts: Sequence[int], k: int) -> Tensor:
+    """Those of the blocks, [batch, k, hidden], of hidden [queries, hidden]."""
+    first = [start + at.commits for at, start in zip(anchors, starts, strict=True)]
+    queries = np.array(first)[:, None] + np.arange(k)
+    return hidden.index_select(0, to_device(queries.flatten(), hidden.device)).view(len(anchors), k, -1)
 
 
 def _accepted(settings: LongestPrefix, logits: Tensor, tokens: Tensor, entropy: Tensor | None) -> Tensor:
@@ -35,44 +112,12 @@ def _accepted(settings: LongestPrefix, logits: Tensor, tokens: Tensor, entropy: 
     return passed.long().cumprod(-1).sum(-1).clamp(min=1)
 
 
-def decode(engine: Engine, rows: Rows, settings: LongestPrefix) -> None:
-    """Until every row is done: commit what was accepted, predict a block, accept its longest sure prefix."""
-    k, device = settings.block_size, engine.device
-    column = np.arange(2 * k)
-    block_column = column[:k]
-    prefill(engine, rows)
-    row = np.arange(rows.batch)
-    length = anchor = rows.start - 1
-    commit, view = 0, max(rows.request.lengths) - 1 + k
-    while True:
-        for number, position in zip(row.tolist(), anchor[:, 0].tolist(), strict=True):
-            rows.start_block(number, position + 1)
-        running = rows.running(row)
-        slots = length + column[: k + engine.width(commit, k)]
-        # The masks behind the anchor are in the sequence already: everything that is not accepted is a mask there.
-        limit = np.where(slots < anchor, slots + 1, anchor + k)
-        hidden = engine.forward(
-            to_device(rows.at(slots, row), device),
-            to_device(slots, device),
-            to_device(limit, device),
-            view,
-            needed=(slots < anchor + k) & running,
-        )
-        rows.pass_number += 1
-        logits = engine.logits(hidden, to_device(anchor - length + block_column, device))
-        positions = anchor + 1 + block_column
-        tokens = rows.choose(logits, positions, row)
-        entropy = None if rows.entropy is None else entropies(logits)
-        count = to_host(_accepted(settings, logits, tokens, entropy))[:, None]
-        del logits  # the next pass makes as many
-        rows.reveal_where(row, positions, to_host(tokens), (block_column < count) & running, entropy)
-        before, anchor = anchor, np.where(running, anchor + count, anchor)
-        rows.advance_all(row, anchor + 1)
-        if not any(rows.is_running):
-            return
-        running = rows.running(row)
-        length = np.where(running, before, anchor)  # a row that is done commits nothing more
-        kept = engine.leave_done(running[:, 0].tolist())
-        if kept is not None:
-            row, running, length, anchor = row[kept], running[kept], length[kept], anchor[kept]
-        commit, view = int((anchor - length).max()), int(anchor[running].max()) + k
+def _accept(rows: Rows, at: _Anchor, tokens: Sequence[int], recorded: Sequence[float | None]) -> None:
+    """Reveal the tokens kept of a block; the last one is the next anchor."""
+    at.length = at.anchor
+    for token, entropy in zip(tokens, recorded, strict=True):
+        at.anchor += 1
+        rows.reveal(at.row, at.anchor, token, entropy)
+    rows.advance(at.row, at.anchor + 1)
+    if not rows.is_running[at.row]:
+        at.length = at.anchor  # it commits nothing more

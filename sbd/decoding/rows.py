@@ -84,14 +84,6 @@ class Rows:
         self._tests = [] if request.stop is None else [request.stop() for _ in range(batch)]
         self._stopped: set[int] = set()
 
-    def running(self, row: np.ndarray) -> np.ndarray:
-        """``is_running`` of the rows ``row`` [n], as a column [n, 1]."""
-        return np.array([self.is_running[number] for number in row])[:, None]
-
-    def at(self, positions: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """What stands at ``positions`` [n, m] of the rows ``row`` [n]."""
-        return self.sequence[row[:, None], positions]
-
     def start_block(self, row: int, position: int) -> None:
         """Note that a block of a row starts there."""
         self.is_block_start[row, position] = True
@@ -116,33 +108,12 @@ class Rows:
         if token in self.end_tokens:
             self.end[row] = min(self.end[row], position + 1)
 
-    def reveal_where(
-        self,
-        row: np.ndarray,
-        positions: np.ndarray,
-        tokens: np.ndarray,
-        reveal: np.ndarray,
-        entropies: Tensor | None = None,
-    ) -> None:
-        """The same for ``tokens`` at ``positions`` of the rows ``row`` [n] where ``reveal`` is True, each [n, m]."""
-        places = reveal.nonzero()
-        recorded = None if entropies is None else to_host(entropies)[places].tolist()
-        told = zip(row[places[0]].tolist(), positions[places].tolist(), tokens[places].tolist(), strict=True)
-        for number, (of, position, token) in enumerate(told):
-            self.reveal(of, position, token, None if recorded is None else recorded[number])
-
     def advance(self, row: int, known: int) -> None:
         """End of a pass for a row that runs: its positions before ``known`` are revealed."""
         self.forward_passes[row] += 1
         self.is_running[row] = known < self.end[row]
         if self._is_followed:
             self._follow(row, min(known, self.end[row]))
-
-    def advance_all(self, row: np.ndarray, known: np.ndarray) -> None:
-        """The same for those of the rows ``row`` [n] that run; ``known`` [n, 1]."""
-        for number, position in zip(row.tolist(), known[:, 0].tolist(), strict=True):
-            if self.is_running[number]:
-                self.advance(number, position)
 
     def _follow(self, row: int, end: int) -> None:
         """Test the stop condition on the tokens of a row that became final, and hand them out."""

@@ -125,7 +125,7 @@ def _pass(engine: Engine, rows: Rows, drafts: Sequence[_Draft], k: int) -> tuple
         of_rows = trees[0][:, None] if len(trees) == 1 else np.stack(trees, 1)
         return _forward(engine, of_rows, tokens.reshape(-1, whole), view).flatten(0, 1), starts, groups
     line = np.concatenate(trees, 1)
-    line[0] += np.repeat(np.arange(len(drafts)) * engine.cache.capacity, sizes)
+    line[0] = engine.places(line[0], sizes)
     places, positions, limit, low, high = torch.from_numpy(line)
     return engine.line(torch.from_numpy(tokens), positions, places, limit, sizes, view, (low, high)), starts, groups
 
