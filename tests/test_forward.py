@@ -9,7 +9,7 @@ from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBloc
 from sbd.decoding.engine import Engine
 from sbd.decoding.forward import is_supported
 from sbd.samplers import EntropyBound
-from tests.decoding.helpers import prompts, tiny_model
+from tests.decoding.helpers import FORBIDDEN, MASK, logits_of, prompts, tiny_model
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])
@@ -32,7 +32,6 @@ def test_layers_written_out_give_the_hidden_states_of_the_model(architecture, ro
         monkeypatch.setattr(Engine, "direct", direct)
         engine = Engine(model, 2, 24, [])
         assert (engine.run is not None) == direct
-        slots = torch.arange(6).expand(2, -1)
         tokens = torch.tensor([[1, 5, 6, 7, 8, 9], [1, 9, 4, 9, 4, 9]])
         more = torch.tensor([[6, 7, 12, 13], [4, 5, 12, 13]])
         limit = torch.tensor([[7, 8, 6, 6], [5, 6, 4, 4]])
@@ -40,12 +39,27 @@ def test_layers_written_out_give_the_hidden_states_of_the_model(architecture, ro
         high = torch.tensor([[0, 0, 14, 14]] * 2)
         positions = torch.tensor([[6, 7, 6, 7], [4, 5, 4, 5]])
         with torch.inference_mode():
-            first = engine.forward(tokens, slots, "causal", view=6)
+            first = engine.prefill(tokens)
             second = engine.forward(tokens[:, :4], more, limit, 14, positions, (low, high))
             third = engine.forward(tokens[:, :2], more[:, :2], "all", 8)
         states.append((first, second, third))
     for ours, theirs in zip(*states, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_a_group_behind_unequal_prompts_sees_its_prompt_and_itself(architecture):
+    model, rows = tiny_model(architecture), prompts([5, 2, 7])
+    engine = Engine(model, 3, 10, list(FORBIDDEN))
+    tokens = torch.tensor([row + [MASK] * (10 - len(row)) for row in rows])
+    lengths = torch.tensor([[len(row)] for row in rows])
+    with torch.inference_mode():
+        hidden = engine.prefill(tokens, 3, lengths)
+        logits = engine.logits(hidden)
+    for row, ours in zip(rows, logits, strict=True):
+        together = torch.cat((ours[: len(row)], ours[-3:]))
+        expected = logits_of(model, [*row, *[MASK] * 3], bidirectional_from=len(row))
+        torch.testing.assert_close(together, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("widths", "groups"), [((4, 2), (3, 2)), ((4, 1), (2, 4))])
@@ -66,7 +80,7 @@ def test_leaving_out_queries_changes_nothing_for_the_others(architecture, widths
     for is_line in (False, True):
         engine = Engine(model, 2, 16, [])
         with torch.inference_mode():
-            engine.forward(tokens, slots, "causal", 4)
+            engine.prefill(tokens)
             if is_line:
                 at = (slots + 4)[needed]
                 places = torch.from_numpy(engine.places(at.numpy(), widths))

@@ -172,14 +172,18 @@ def test_both_decoders_are_counted_by_what_goes_through_the_layers(monkeypatch):
 def test_gains_are_told_apart_from_the_prefill(monkeypatch):
     """By a clock that only moves where it is told to: 100 s for a prefill, 2 s for every other pass."""
     model, now = tiny_model(), [0.0]
-    plain = Engine.forward
+    prefill, forward = Engine.prefill, Engine.forward
 
-    def slow(engine, *inputs, **named):
-        now[0] += 2 if engine.passes else 100
-        return plain(engine, *inputs, **named)
+    def takes(seconds, run):
+        def slow(engine, *inputs, **named):
+            now[0] += seconds
+            return run(engine, *inputs, **named)
+
+        return slow
 
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(Engine, "forward", slow)
+    monkeypatch.setattr(Engine, "prefill", takes(100, prefill))
+    monkeypatch.setattr(Engine, "forward", takes(2, forward))
     decoders = {"sbd": SetBlock(4, EntropyBound(0.8)), "spec": SelfSpeculative(4, 2)}
     rows = prompts([4, 6, 5])
     ntp, sbd, spec = measure(model, rows, decoders, [1], max_new_tokens=10, repeats=1, hugging_face=False)

@@ -32,15 +32,26 @@ class Heads:
     width: int
 
 
-def attention(heads: Heads, mask: Tensor | None, causal: bool, count: int, like: Tensor) -> Attend:
+def attention(heads: Heads, mask: Tensor | None, causal: int, count: int, like: Tensor) -> Attend:
     """How the queries of a pass attend, ``count`` of each row, for tensors of the type and on the device of ``like``.
 
-    mask: additive, [batch, 1, query or 1, view]; None attends to the whole view (token-causally if ``causal``).
+    causal: how many of them, the first ones, are a prompt from slot 0 on and attend token-causally. The others attend
+    by ``mask``, additive, [batch, 1, query or 1, view]; to the whole view if it is None.
 
     On a GPU no fused kernel takes both a mask and grouped heads, so there the heads of a group become further queries
     of their key-value head; repeating the cache instead would copy all of it in every layer. On a CPU that is faster
     in 16 bits while queries are few.
     """
+    if 0 < causal < count:
+        prompt = attention(heads, None, causal, causal, like)
+        behind = attention(heads, mask, 0, count - causal, like)
+
+        def apart(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            first = prompt(queries[:, :causal], keys[:, :causal], values[:, :causal])
+            return torch.cat((first, behind(queries[:, causal:], keys, values)), 1)
+
+        return apart
+
     group = heads.queries // heads.keys
     few = like.dtype != torch.float32 and count <= _FOLD_UP_TO and (count == 1 or not causal)
     if group == 1 or not (mask is not None if like.is_cuda else few):
@@ -51,7 +62,7 @@ def attention(heads: Heads, mask: Tensor | None, causal: bool, count: int, like:
                 keys.transpose(1, 2),
                 values.transpose(1, 2),
                 attn_mask=mask,
-                is_causal=causal,
+                is_causal=causal > 0,
                 enable_gqa=group > 1,
             ).transpose(1, 2)
 
@@ -76,7 +87,7 @@ class Ragged:
     """
 
     def __init__(self, widths: list[int], heads: Heads):
-        """widths: queries of each row, at least one of all."""
+        """widths: queries of each row; at least one of them is not 0."""
         # Rows are few, so this is plain Python, as in `sbd.decoding.rows`.
         self.heads, self.size = heads, _size_of_groups(widths)
         of_rows = [-(-width // self.size) for width in widths]
@@ -105,7 +116,7 @@ class Ragged:
 
         mask: additive, [groups, 1, size, view].
         """
-        attend = attention(self.heads, mask, False, self.size, mask)
+        attend = attention(self.heads, mask, 0, self.size, mask)
 
         def in_groups(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             out = attend(self.grouped(queries[0]), self._of_rows(keys), self._of_rows(values)).flatten(0, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from sbd.decoding.engine import Engine
@@ -11,14 +10,8 @@ from sbd.samplers import entropies
 
 
 def prefill(engine: Engine, rows: Rows) -> Tensor:
-    """A causal pass over the prompts, whose keys and values are kept; hidden states [batch, prompt, hidden].
-
-    Rows shorter than the longest carry junk behind their prompt: causality keeps it from the prompt, and later passes
-    overwrite it.
-    """
-    width = max(rows.request.lengths)
-    slots = torch.arange(width, device=engine.device).expand(rows.batch, -1)
-    return engine.forward(to_device(rows.sequence[:, :width], engine.device), slots, "causal", view=width)
+    """The pass over the prompts, whose keys and values are kept; hidden states [batch, prompt, hidden]."""
+    return engine.prefill(to_device(rows.sequence[:, : max(rows.request.lengths)], engine.device))
 
 
 def decode(engine: Engine, rows: Rows) -> None:

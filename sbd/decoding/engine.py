@@ -64,27 +64,52 @@ class Engine:
         self.queries = 0
         """Positions that went through the layers, of all rows, after the first pass (the prefill)."""
 
+    def prefill(self, tokens: Tensor, behind: int = 0, lengths: Tensor | None = None) -> Tensor:
+        """Hidden states [batch, query, hidden] of the first pass: prompts ``tokens`` [batch, query], causal.
+
+        Rows shorter than the longest carry junk behind their prompt: causality keeps it from the prompt, and later
+        passes overwrite it. The last ``behind`` queries, if the engine ``drafts_in_prefill``, are a group that goes on
+        where a prompt ends, after ``lengths`` [batch, 1]; it sees its prompt and itself.
+        """
+        batch, count = tokens.shape
+        slots = self.slots[:count].expand(batch, -1)
+        self.passes += 1
+        self.cache.place(slots, count)
+        if self.run is None:
+            return self._theirs(tokens, slots, None)  # without a mask it takes a pass for causal
+        if lengths is None:
+            return self.call(self.run, tokens, slots, None, count)
+        width = count - behind
+        in_group = slots >= width
+        positions = torch.where(in_group, lengths + slots - width, slots)
+        mask = self._added(((slots < lengths) | in_group)[:, None, None])
+        return self.call(self.run, tokens, positions, mask, width)
+
+    @property
+    def drafts_in_prefill(self) -> bool:
+        """Whether a group may lie behind prompts; the model's own forward would need a mask of their length squared."""
+        return self.run is not None
+
     def forward(
         self,
         tokens: Tensor,
         slots: Tensor,
-        limit: Tensor | Literal["causal", "all"],
+        limit: Tensor | Literal["all"],
         view: int,
         positions: Tensor | None = None,
         own: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """Hidden states [batch, query, hidden] of one pass.
+        """Hidden states [batch, query, hidden] of a pass behind the first.
 
         tokens, slots, limit: [batch, query]; query i attends to the slots below limit i, or all of a row to those below
-        one limit [batch, 1]. "causal" is for a pass over the whole view from slot 0, "all" for queries that see the
-        whole view. ``view`` bounds the slots that any query of interest attends to. ``positions`` default to the slots.
-        ``own`` = (low, high), each [batch, query]: slots low <= j < high are attended to as well.
+        one limit [batch, 1]; "all" is for queries that see the whole view. ``view`` bounds the slots that any query of
+        interest attends to. ``positions`` default to the slots. ``own`` = (low, high), each [batch, query]: slots low
+        <= j < high are attended to as well.
         """
         positions = slots if positions is None else positions
         self.passes += 1
-        causal = not isinstance(limit, Tensor) and limit == "causal"
-        if self.fixed is not None and self.passes > 1 and not causal:
-            self._count(tokens.numel())
+        self.queries += tokens.numel()
+        if self.fixed is not None:
             limits = limit if isinstance(limit, Tensor) else torch.full_like(slots, view)
             limits = limits.expand(slots.shape)
             none = torch.zeros_like(slots)
@@ -95,14 +120,16 @@ class Engine:
             lengths = limit[:, 0].clamp(max=view)  # a row that is done may lie beyond what is looked at
         elif isinstance(limit, Tensor):
             mask = self._seen(limit, own, view)
-        self._count(tokens.numel())
         self.cache.place(slots, view)
         if self.run is not None:
             added = None if mask is None else self._added(mask)
-            return self.call(self.run, tokens, positions, added, causal, lengths=lengths)
-        if mask is None and not causal and slots.shape[1] > 1:  # without a mask it would take a pass for causal
+            return self.call(self.run, tokens, positions, added, lengths=lengths)
+        if mask is None and slots.shape[1] > 1:  # without a mask it would take a pass for causal
             mask = torch.ones((1, 1, 1, view), dtype=torch.bool, device=self.device)
-        mask = None if mask is None else mask.expand(-1, -1, slots.shape[1], -1)
+        return self._theirs(tokens, positions, None if mask is None else mask.expand(-1, -1, slots.shape[1], -1))
+
+    def _theirs(self, tokens: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
+        """The model's own forward."""
         return self.call(
             self.model.model,
             input_ids=tokens,
@@ -129,7 +156,7 @@ class Engine:
         """
         assert self.run is not None
         self.passes += 1
-        self._count(len(tokens))
+        self.queries += len(tokens)
         self.cache.place_line(places, len(widths), view)
         ragged = Ragged(widths, self.run.heads)
         interval = None if own is None else (ragged.grouped(own[0]), ragged.grouped(own[1]))
@@ -186,10 +213,6 @@ class Engine:
     def picks(self, few: int, every: int) -> bool:
         """Whether ``few`` of ``every`` state go through the LM head alone."""
         return self.leaves_out and few > 0 and (every - few) * self.vocabulary > _PICK_ABOVE
-
-    def _count(self, queries: int) -> None:
-        if self.passes > 1:
-            self.queries += queries
 
     def logits(self, hidden: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits [batch, n, vocab] of the query rows ``rows`` [batch, n] of ``hidden``; forbidden tokens are -inf.

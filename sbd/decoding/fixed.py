@@ -61,7 +61,7 @@ class FixedPasses:
     ) -> Tensor:
         self.cache.place(slots, self.cache.capacity)
         mask = (self.keys < limit[..., None]) | ((self.keys >= low[..., None]) & (self.keys < high[..., None]))
-        return self.direct(tokens, positions, torch.where(mask, self.seen, self.hidden)[:, None], causal=False)
+        return self.direct(tokens, positions, torch.where(mask, self.seen, self.hidden)[:, None])
 
 
 def _compiled(body: Body, buffers: tuple[Tensor, ...]) -> Callable[[], Tensor]:

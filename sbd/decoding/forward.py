@@ -69,15 +69,16 @@ class DirectForward:
         self.sine = torch.cat((-sine[0, :, :half], sine[0, :, half:]), -1)
 
     def __call__(
-        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, causal: bool, lengths: Tensor | None = None
+        self, tokens: Tensor, positions: Tensor, mask: Tensor | None, causal: int = 0, lengths: Tensor | None = None
     ) -> Tensor:
         """Tokens and positions [batch, query] -> hidden states [batch, query, hidden], after the last norm.
 
-        mask: additive, [batch, 1, query or 1, view]; None attends to the whole view (token-causally if ``causal``), or,
-        with flash-attn, to the first ``lengths`` [batch] slots.
+        causal: how many queries, the first ones, are a prompt from slot 0 on. mask: additive, [batch, 1, query or 1,
+        view], of the others; None attends to the whole view, or, with flash-attn, to the first ``lengths`` [batch]
+        slots.
         """
         if self.flash and mask is None:
-            return self._layers(tokens, positions, lambda q, k, v: flash.attend(q, k, v, causal, lengths))
+            return self._layers(tokens, positions, lambda q, k, v: flash.attend(q, k, v, causal > 0, lengths))
         return self._layers(
             tokens, positions, attention(self.heads, mask, causal, tokens.shape[1], self.inner.embed_tokens.weight)
         )

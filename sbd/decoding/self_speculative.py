@@ -30,9 +30,6 @@ from sbd.decoding.rows import Rows, most_likely, to_device
 from sbd.decoding.settings import SelfSpeculative
 from sbd.samplers import entropies, token_probabilities
 
-_LONG_PROMPT = 4096
-"""From here on, the mask that a group in the prefill needs costs more than the pass it saves is worth."""
-
 _Token = tuple[int, float | None]
 """A token and its entropy, if that is recorded."""
 
@@ -77,23 +74,18 @@ def decode(engine: Engine, rows: Rows, settings: SelfSpeculative) -> None:
 
 def _prefill(engine: Engine, rows: Rows, k: int) -> list[_Draft]:
     """The prompts, causal, with a first group of masks behind each; reveals the first token."""
-    batch, start, width, device = rows.batch, rows.start, max(rows.request.lengths), engine.device
-    rows.pass_number = 1
-    is_grouped = width < _LONG_PROMPT and k > 1
-    if is_grouped:
-        column = np.arange(width + k)
-        in_group = column >= width
-        tokens = np.where(in_group, rows.request.mask_token, rows.sequence[:, : width + k])
-        slots = np.tile(column, (batch, 1))
-        positions = np.where(in_group, start + column - width, slots)
-        limit = np.where(in_group, start, slots + 1)
-        low, high = np.tile(in_group * width, (batch, 1)), np.tile(in_group * (width + k), (batch, 1))
-        hidden = _forward(engine, (slots, positions, limit, low, high), tokens, width + k)
+    start, width, device = rows.start, max(rows.request.lengths), engine.device
+    is_grouped = k > 1 and engine.drafts_in_prefill
+    if is_grouped:  # behind a prompt the sequence has masks only
+        tokens = to_device(rows.sequence[:, : width + k], device)
+        hidden = engine.prefill(tokens, k, to_device(start, device))
     else:
         hidden = prefill(engine, rows)
+    rows.pass_number += 1
     logits = engine.logits(hidden, to_device(start - 1, device))
+    # What a pass reveals starts behind the token that is certain: here the last one of the prompt.
     drafts = [_Draft(row, length - 1) for row, length in enumerate(rows.request.lengths)]
-    found = _on_host(rows, logits, rows.choose(logits, start, range(batch)))
+    found = _on_host(rows, logits, rows.choose(logits, start, range(rows.batch)))
     for draft, of_row in zip(drafts, found, strict=True):
         _accept(rows, draft, [of_row])
     if is_grouped:
@@ -151,13 +143,15 @@ def _on_host(rows: Rows, logits: Tensor, chosen: Tensor) -> list[_Token]:
     """The tokens ``chosen`` from ``logits``, in one line, with their entropies if these are recorded."""
     if rows.entropy is None:
         return [(token, None) for token in chosen.flatten().tolist()]
-    return list(zip(chosen.flatten().tolist(), entropies(logits).flatten().tolist(), strict=True))
+    entropy = entropies(logits)  # under way before a GPU is waited for
+    return list(zip(chosen.flatten().tolist(), entropy.flatten().tolist(), strict=True))
 
 
 def _accept(rows: Rows, draft: _Draft, verdict: Sequence[_Token]) -> int:
-    """Reveal the prediction behind each accepted candidate; the last one is the next certain token, if the row goes on.
+    """Reveal the prediction behind each accepted candidate; the last one is the next certain token.
 
-    Returns how many candidates are accepted: the certain one, and those behind it that were predicted.
+    Returns how many candidates are accepted: the certain one, and those behind it that were predicted. Of a row that is
+    done the draft is left empty.
     """
     accepted = 1
     while accepted < len(verdict) and draft.tokens[accepted] == verdict[accepted - 1][0]:
@@ -203,6 +197,7 @@ def _draft(engine: Engine, rows: Rows, hidden: Tensor, laid: Sequence[tuple[_Dra
     """Add the candidates of the groups ``laid``, each with the query of hidden [queries, hidden] that it starts at."""
     if not laid:
         return
+    # The first mask of a group stands for the token that is certain by now.
     states = _states(hidden, [first + n for _, first in laid for n in range(1, k)])
     logits = engine.logits(states.view(len(laid), k - 1, -1))
     positions = [range(draft.length + 1, draft.length + k) for draft, _ in laid]

@@ -103,11 +103,12 @@ class SelfSpeculative:
     """The masked prediction drafts, the next-token prediction of the same weights verifies: autoregressive text, fewer
     passes.
 
-    A pass carries up to ``block_size`` drafted tokens, causal, and behind them ``branches`` groups of ``block_size``
-    masks, each drafting for one number of accepted tokens. ``branches`` (by default 2, or 1 for a block of 1) equal to
-    ``block_size`` is the full tree, where every pass has drafts for whatever is accepted; fewer keep the likeliest
-    numbers and save time per pass; 0 drafts and verifies in turns. A pass whose branch was not laid is followed by one
-    that only drafts.
+    A pass carries a token that is certain and up to ``block_size`` - 1 drafted ones, causal, and behind them
+    ``branches`` groups of ``block_size`` masks, each drafting for one number of accepted tokens. ``branches`` (by
+    default 2, or 1 for a block of 1) equal to ``block_size`` is the full tree, where every pass has drafts for whatever
+    is accepted; fewer keep the likeliest numbers and save time per pass; 0 drafts and verifies in turns. A pass whose
+    branch was not laid is followed by one that only drafts. The prefill drafts as well, unless it goes through the
+    model's own forward, as that of any model but plain Llama and Qwen3 does.
 
     The rule is exact; arithmetic rounds. A pass over more tokens may sum in another order, so where two tokens are as
     likely but for that, above all in bf16, one may stand in place of the other, as it may at another batch size.

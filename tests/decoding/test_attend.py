@@ -45,11 +45,24 @@ def test_grouped_heads_attend_like_repeated_ones(batch, count, sees, dtype):
         seen = torch.ones_like(seen)
     if sees == "causal":
         seen = torch.ones(count, view).tril().bool()
-    ours = attention(HEADS, mask, sees == "causal", count, queries)(queries, keys, values)
+    ours = attention(HEADS, mask, count if sees == "causal" else 0, count, queries)(queries, keys, values)
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(
         ours.float(), written_out(queries, keys, values, seen), rtol=max(1e-4, tolerance), atol=tolerance
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("prompt", [1, 20])
+def test_a_group_behind_prompts_has_a_mask_and_the_prompts_none(prompt, dtype):
+    queries, keys, values, seen = of(3, prompt + 4, prompt + 4, dtype)
+    seen = seen[:, :, :1].repeat(1, 1, prompt + 4, 1)
+    mask = added(seen[:, :, :1], dtype)
+    seen[:, :, :prompt] = torch.ones(prompt, prompt + 4).tril().bool()
+    ours = attention(HEADS, mask, prompt, prompt + 4, queries)(queries, keys, values)
+    expected = written_out(queries, keys, values, seen)
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(ours.float(), expected, rtol=max(1e-4, tolerance), atol=tolerance)
 
 
 @settings(deadline=None, max_examples=100)

@@ -21,17 +21,21 @@ DECODERS = [
 @pytest.fixture
 def batches(monkeypatch):
     """How many rows each pass was for."""
-    seen, plain, in_line = [], Engine.forward, Engine.line
+    seen, in_line = [], Engine.line
 
-    def forward(engine, tokens, *inputs, **named):
-        seen.append(len(tokens))
-        return plain(engine, tokens, *inputs, **named)
+    def of_rows(run):
+        def forward(engine, tokens, *inputs, **named):
+            seen.append(len(tokens))
+            return run(engine, tokens, *inputs, **named)
+
+        return forward
 
     def line(engine, tokens, positions, places, limit, widths, *inputs):
         seen.append(len(widths))
         return in_line(engine, tokens, positions, places, limit, widths, *inputs)
 
-    monkeypatch.setattr(Engine, "forward", forward)
+    monkeypatch.setattr(Engine, "prefill", of_rows(Engine.prefill))
+    monkeypatch.setattr(Engine, "forward", of_rows(Engine.forward))
     monkeypatch.setattr(Engine, "line", line)
     return seen
 
@@ -68,9 +72,8 @@ def test_a_text_is_that_of_a_batch_that_stays(decoder, temperature, direct, batc
 
 def test_the_last_rows_take_the_places_of_those_that_leave():
     engine = Engine(tiny_model(), 5, 6, [])
-    slots = torch.arange(3).expand(5, -1)
     with torch.inference_mode():
-        engine.forward(torch.arange(15).view(5, 3) + 1, slots, "causal", 3)
+        engine.prefill(torch.arange(15).view(5, 3) + 1)
         before = [engine.cache.committed(1, row, 3) for row in range(5)]
         before = [(keys.clone(), values.clone()) for keys, values in before]
         assert engine.leave_done([True] * 5) is None
