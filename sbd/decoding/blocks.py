@@ -133,7 +133,7 @@ class Choice:
     """
 
     def __init__(self, sampler: Sampler, two_step: TwoStep | None, logits: Tensor, places: Sequence[Sequence[int]]):
-        """``two_step``: the sampler, if it is of two steps; asked for once, for it takes time to tell."""
+        """``two_step``: the sampler, if it is of two steps."""
         self.places, self.select_row = places, None
         shape = logits.shape[:2]
         if two_step is not None:
@@ -145,9 +145,8 @@ class Choice:
         for values in self.found:
             fits = isinstance(values, Tensor) and values.shape == shape
             if not fits or (two_step is None and values.dtype != torch.bool):
-                raise UserError(
-                    f"the sampler {sampler!r} must return a bool tensor of shape [batch, k], here {list(shape)}"
-                )
+                what = "return a bool tensor" if two_step is None else "give scores, each a tensor"
+                raise UserError(f"the sampler {sampler!r} must {what} of shape [batch, k], here {list(shape)}")
 
     def on_host(self) -> list[Sequence[int]]:
         """For each block, which of its open slots are revealed, as indices of these."""

@@ -228,7 +228,7 @@ class Engine:
         return logits.index_fill_(-1, self.forbidden, -torch.inf)
 
     def check(self, place: int | None = None) -> None:
-        """UserError if a pass so far left NaN in the cache, where it stays and spoils every later one of its row.
+        """UserError if a pass so far left NaN or infinity in the cache, where it spoils every later one of its row.
 
         place: that of a row; all by default.
         """
@@ -236,7 +236,8 @@ class Engine:
         self._require_finite(stored if place is None else stored[place, : self.cache.view])
 
     def _require_finite(self, values: Tensor) -> None:
-        if not bool(values.amax() < torch.inf):  # NaN fails the comparison
+        low, high = values.aminmax()
+        if not bool((low > -torch.inf) & (high < torch.inf)):  # NaN, which both then are, fails the comparison
             raise UserError(
                 f"the model gives NaN or infinity in {self.model.dtype}: its weights hold it, or its numbers overflow; "
                 "try another checkpoint, or float32"

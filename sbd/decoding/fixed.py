@@ -74,15 +74,16 @@ def _compiled(body: Body, buffers: tuple[Tensor, ...]) -> Callable[[], Tensor]:
 
 def _graph(body: Body, buffers: tuple[Tensor, ...]) -> Callable[[], Tensor]:
     """Capture one pass. It runs a few times before, on the first inputs: a pass may be repeated without harm."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            body(*buffers)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = body(*buffers)
+    with torch.cuda.device(buffers[0].device):  # streams are of the current one
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                body(*buffers)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = body(*buffers)
 
     def replay() -> Tensor:
         graph.replay()
@@ -130,13 +131,21 @@ def take(model: PreTrainedModel, batch: int, capacity: int, execution: Execution
         del kept[key]
     key = (weights, batch, capacity, execution)
     passes = kept.pop(key, None)
-    return key, FixedPasses(model, batch, capacity, execution) if passes is None else passes
+    if passes is None:
+        _make_room(kept)
+        passes = FixedPasses(model, batch, capacity, execution)
+    return key, passes
 
 
 def keep(model: PreTrainedModel, passes: tuple[tuple, FixedPasses]) -> None:
     """Leave passes for the next call with this model; those that were not used for longest give way."""
     kept = _kept.setdefault(model, {})
-    kept.pop(passes[0], None)  # what a callback may have left meanwhile; a dict keeps the order of insertion
+    kept.pop(passes[0], None)  # what a callback may have left meanwhile
+    _make_room(kept)
     kept[passes[0]] = passes[1]
-    while len(kept) > _KEPT:
+
+
+def _make_room(kept: dict[tuple, FixedPasses]) -> None:
+    """For one more; a dict keeps the order of insertion."""
+    while len(kept) >= _KEPT:
         del kept[next(iter(kept))]

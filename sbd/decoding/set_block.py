@@ -28,14 +28,13 @@ from sbd.decoding.randomness import random_integers
 from sbd.decoding.rows import Rows, most_likely, to_device
 from sbd.decoding.settings import SetBlock
 from sbd.errors import UserError
-from sbd.samplers import entropies, is_two_step
+from sbd.samplers import TwoStep, entropies, is_two_step
 
 
 def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
     """Until every row is done: one pass, one choice of what to reveal, a new block for rows that finished one."""
-    high, sampler = settings.sizes[1], settings.sampler
     fused, ahead = settings.commit == "fused", settings.first_token == "next_token"
-    two_step = sampler if is_two_step(sampler) else None
+    two_step = settings.sampler if is_two_step(settings.sampler) else None  # asked for once, for it takes time to tell
     hidden = prefill(engine, rows)
     blocks = [Block(row, length, length, length) for row, length in enumerate(rows.request.lengths)]
     _begin(rows, settings, blocks)
@@ -49,37 +48,11 @@ def decode(engine: Engine, rows: Rows, settings: SetBlock) -> None:
             block.enter_pass(fused)
             many += len(block.open)
             widest = max(widest, block.width)
-        width = engine.width(widest, high)
+        width = engine.width(widest, settings.sizes[1])
         hidden, starts = _pass(engine, rows, blocks, width)
         rows.pass_number += 1
-
-        is_choice = many > 1  # else every sampler reveals what is open
-        alone = (two_step is not None or not is_choice) and engine.picks(many, len(blocks) * high)
-        look = Look(blocks, starts, len(hidden), high, alone, ahead)
-        logits = engine.logits(look.states(hidden))
-        choice = Choice(sampler, two_step, logits, look.places) if is_choice else None
-        # Where the states stand is asked for by chance only; it takes time to tell.
-        chosen = most_likely(logits) if rows.request.sampling.greedy else rows.choose(logits, *look.positions())
-        recorded = None if rows.entropy is None else entropies(logits)
-        del logits  # the next pass makes as many
-
-        reveals = [range(len(block.open)) for block in blocks] if choice is None else choice.on_host()
-        tokens = chosen.reshape(-1).tolist()
-        entropy = None if recorded is None else recorded.reshape(-1).tolist()
-        count = 0
-        for number, (block, revealed, places) in enumerate(zip(blocks, reveals, look.places, strict=True)):
-            if look.decided[number]:
-                revealed = {0, *revealed}
-            for index in revealed:
-                place = places[index]
-                rows.reveal(block.row, block.open[index], tokens[place], None if entropy is None else entropy[place])
-            count += len(revealed)
-            if revealed:
-                end = rows.end[block.row]
-                block.masks = [at for index, at in enumerate(block.open) if index not in revealed and at < end]
-        if is_choice and not count:
-            engine.check()
-            raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
+        if many:  # else the pass only commits
+            _reveal(engine, rows, settings, two_step, blocks, hidden, starts, many)
 
         for start, block in zip(starts, blocks, strict=True):
             is_next = ahead and not fused and block.commits > 0  # the pass behind this one looks at the block
@@ -152,6 +125,50 @@ def _joined(parts: list[np.ndarray]) -> Tensor:
 def _stack(parts: list[np.ndarray]) -> np.ndarray:
     """The same as np.array, without the copy where there is one."""
     return parts[0][None] if len(parts) == 1 else np.array(parts)
+
+
+def _reveal(
+    engine: Engine,
+    rows: Rows,
+    settings: SetBlock,
+    two_step: TwoStep | None,
+    blocks: Sequence[Block],
+    hidden: Tensor,
+    starts: Sequence[int],
+    many: int,
+) -> None:
+    """Of the ``many`` open slots of the blocks, reveal those that the sampler chooses.
+
+    hidden: [queries, hidden] of the pass, each row from its start on. ``two_step``: the sampler, if it is of two steps.
+    """
+    sampler, high, ahead = settings.sampler, settings.sizes[1], settings.first_token == "next_token"
+    is_choice = many > 1  # else every sampler reveals what is open
+    alone = (two_step is not None or not is_choice) and engine.picks(many, len(blocks) * high)
+    look = Look(blocks, starts, len(hidden), high, alone, ahead)
+    logits = engine.logits(look.states(hidden))
+    choice = Choice(sampler, two_step, logits, look.places) if is_choice else None
+    # Where the states stand is asked for by chance only; it takes time to tell.
+    chosen = most_likely(logits) if rows.request.sampling.greedy else rows.choose(logits, *look.positions())
+    recorded = None if rows.entropy is None else entropies(logits)
+    del logits  # the next pass makes as many
+
+    reveals = [range(len(block.open)) for block in blocks] if choice is None else choice.on_host()
+    tokens = chosen.reshape(-1).tolist()
+    entropy = None if recorded is None else recorded.reshape(-1).tolist()
+    count = 0
+    for number, (block, revealed, places) in enumerate(zip(blocks, reveals, look.places, strict=True)):
+        if look.decided[number]:
+            revealed = {0, *revealed}
+        for index in revealed:
+            place = places[index]
+            rows.reveal(block.row, block.open[index], tokens[place], None if entropy is None else entropy[place])
+        count += len(revealed)
+        if revealed:
+            end = rows.end[block.row]
+            block.masks = [at for index, at in enumerate(block.open) if index not in revealed and at < end]
+    if is_choice and not count:
+        engine.check()
+        raise UserError(f"the sampler {sampler!r} revealed nothing in a block that has masks; it would never end")
 
 
 def _advance(rows: Rows, block: Block) -> bool:

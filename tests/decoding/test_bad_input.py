@@ -238,6 +238,8 @@ def test_a_model_of_ruined_weights_is_one_line(decoder):
     refused(lambda model: model.model.layers[0].mlp.up_proj.weight[0, 0].fill_(math.nan))
     refused(lambda model: model.lm_head.weight[7, 0].fill_(math.nan))
     refused(lambda model: model.lm_head.weight.fill_(1e38))
+    for infinity in (math.inf, -math.inf):
+        refused(lambda model, infinity=infinity: model.lm_head.weight[7, 0].fill_(infinity))
     given = {token for row in prompts([5, 6]) for token in row}
     text = generate(tiny_model(), prompts([5, 6]), decoder, max_new_tokens=8).tokens[0]
     later = next(token for token in text[1:6] if token not in given)
@@ -273,7 +275,7 @@ def test_a_sampler_in_two_steps_whose_first_is_wrong_of_several_rows_only_is_one
             scores = super().scores(logits)
             return scores if len(logits) == 1 else (wrong(scores[0]),)
 
-    with pytest.raises(UserError, match=r"bool tensor of shape \[batch, k\], here \[2, 4\]"):
+    with pytest.raises(UserError, match=r"scores, each a tensor of shape \[batch, k\], here \[2, 4\]"):
         generate(tiny_model(), prompts([5, 6]), SetBlock(4, Wrong(1)), max_new_tokens=8)
 
 

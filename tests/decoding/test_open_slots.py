@@ -55,3 +55,6 @@ def test_no_other_slot_goes_through_the_head(monkeypatch):
     # A function of one's own is given the whole block.
     generate(model, rows, SetBlock(8, lambda logits, masked: TopK(2)(logits, masked)), 16, eos_token_id=EOS)
     assert set(seen) == {2 * 8}
+    seen.clear()
+    generate(model, rows, SetBlock(8, TopK(4), commit="separate"), max_new_tokens=16, eos_token_id=None)
+    assert seen == 2 * [2 * 8, 2 * 4]  # nothing in the pass between, which only commits
