@@ -53,7 +53,7 @@ def attention(heads: Heads, mask: Tensor | None, causal: int, count: int, like: 
         return apart
 
     group = heads.queries // heads.keys
-    few = like.dtype != torch.float32 and count <= _FOLD_UP_TO and (count == 1 or not causal)
+    few = like.element_size() == 2 and count <= _FOLD_UP_TO and (count == 1 or not causal)
     if group == 1 or not (mask is not None if like.is_cuda else few):
 
         def plain(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

@@ -54,8 +54,8 @@ def generate(
     on_tokens: called with (row, tokens) once tokens are final: revealed, and with everything before them revealed.
     on_text: called with (row, text) in the same way (needs ``tokenizer``); the pieces of a row add up to its text.
     record_entropy: keep the entropy of every token's distribution when it was revealed (for `sbd.trace`).
-    cache_length: slots of the cache per row; by default what prompt and new tokens need. Calls that give the same one
-        share what was compiled or captured; for that it is rounded up to a multiple of 64.
+    cache_length: slots of the cache per row; by default what prompt and new tokens need. With "compile" or "graphs" it
+        is rounded up to a multiple of 64, and calls of the same length share what was compiled or captured.
     execution: "compile" compiles the passes after the first with torch.compile, "graphs" captures them as CUDA graphs.
         Both pay once for a batch size and cache length, and then serve further calls.
 
