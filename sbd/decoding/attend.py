@@ -21,6 +21,8 @@ _COST_OF_A_GROUP = 2
 """What a group of queries that attend together takes a CPU beside them, in queries."""
 _FOLD_UP_TO = 16
 """Queries of a row up to which a CPU attends faster in 16 bits with the heads of a group folded into one."""
+_COPY_UP_TO = 96 * 1024
+"""Bytes of a row's keys in view up to which copies of them for groups take a CPU less than a call for each row."""
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,16 @@ class Ragged:
     """Rows of different width, their queries in one line, row after row, so that linear layers do nothing in vain.
 
     They attend in groups of equal size, one or several of a row, each over keys and values of its row: where some rows
-    commit a block and refine the next one and the others only refine, in groups of a block.
+    commit a block and refine the next one and the others only refine, in groups of a block. Where keys in view are
+    many, they attend row by row instead, and each query is a group.
     """
 
-    def __init__(self, widths: list[int], heads: Heads):
-        """widths: queries of each row; at least one of them is not 0."""
+    def __init__(self, widths: list[int], heads: Heads, view: int, dtype: torch.dtype):
+        """widths: queries of each row; at least one is not 0. ``view``: slots looked at, of the type ``dtype``."""
         # Rows are few, so this is plain Python, as in `sbd.decoding.rows`.
-        self.heads, self.size = heads, _size_of_groups(widths)
+        self.heads, self.widths = heads, widths
+        self.is_row_by_row = view * heads.keys * heads.width * dtype.itemsize > _COPY_UP_TO
+        self.size = 1 if self.is_row_by_row else _size_of_groups(widths)
         of_rows = [-(-width // self.size) for width in widths]
         self.groups = sum(of_rows)
         self._rows: Tensor | None = None
@@ -116,6 +121,8 @@ class Ragged:
 
         mask: additive, [groups, 1, size, view].
         """
+        if self.is_row_by_row:
+            return self._row_by_row(mask)
         attend = attention(self.heads, mask, 0, self.size, mask)
 
         def in_groups(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -123,6 +130,16 @@ class Ragged:
             return (out if self._places is None else out.index_select(0, self._places))[None]
 
         return in_groups
+
+    def _row_by_row(self, mask: Tensor) -> Attend:
+        masks = mask.transpose(0, 2).split(self.widths, 2)
+        rows = [attention(self.heads, of_row, 0, of_row.shape[2], mask) for of_row in masks]
+
+        def in_turn(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            parts = zip(rows, queries.split(self.widths, 1), keys.split(1), values.split(1), strict=True)
+            return torch.cat([attend(*part) for attend, *part in parts if part[0].numel()], 1)
+
+        return in_turn
 
     def _of_rows(self, values: Tensor) -> Tensor:
         """For each group those of its row, of [batch, ...]."""

@@ -158,7 +158,7 @@ class Engine:
         self.passes += 1
         self.queries += len(tokens)
         self.cache.place_line(places, len(widths), view)
-        ragged = Ragged(widths, self.run.heads)
+        ragged = Ragged(widths, self.run.heads, view, self.model.dtype)
         interval = None if own is None else (ragged.grouped(own[0]), ragged.grouped(own[1]))
         mask = self._added(self._seen(ragged.grouped(limit), interval, view))
         return self.call(self.run.line, tokens, positions, mask, ragged)
