@@ -198,6 +198,34 @@ def test_gains_are_told_apart_from_the_prefill(monkeypatch):
     assert [row["gain_decoding"] for row in one] == ["", "", ""]
 
 
+def test_a_slow_moment_in_another_turn_of_every_round_changes_nothing(monkeypatch):
+    """By a clock as above; in each of three rounds one batch of three, and what is measured behind it, takes longer."""
+    model, now, calls, late = tiny_model(), [0.0], [0], [False]
+    prefill, forward, plain = Engine.prefill, Engine.forward, contenders.generate
+
+    def takes(seconds, run):
+        def slow(engine, *inputs, **named):
+            now[0] += 50 if late[0] else seconds
+            return run(engine, *inputs, **named)
+
+        return slow
+
+    def generate(*given, **named):
+        number, turn = divmod(calls[0] - 3, 6)  # three to warm up, then in each round the beginning and the whole
+        calls[0] += 1
+        late[0] = number >= 0 and turn // 2 == number
+        return plain(*given, **named)
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(Engine, "prefill", takes(100, prefill))
+    monkeypatch.setattr(Engine, "forward", takes(2, forward))
+    monkeypatch.setattr(contenders, "generate", generate)
+    (ntp,) = measure(model, prompts([4, 6, 5]), {}, [1], max_new_tokens=10, repeats=3, hugging_face=False)
+    assert calls[0] == 3 + 3 * 6
+    assert ntp["spread"] == 0  # every round has its slow moment
+    assert (ntp["seconds"], ntp["seconds_decoding"], ntp["ms_pass_1"]) == (3 * (100 + 2 * 9), 3 * 2 * 9, 2000)
+
+
 @pytest.mark.parametrize("disturbs", [False, True])
 def test_a_run_that_waits_for_every_part_is_not_the_one_that_is_timed(disturbs, monkeypatch):
     """By a clock that moves by 1 s while a GPU is waited for, as it is once at the end of a run that is timed."""

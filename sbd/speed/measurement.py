@@ -1,7 +1,8 @@
 """Decoders side by side: everything takes turns, and medians of several rounds are reported.
 
 All contenders run in one process, in turn for each batch of prompts, and behind each of them passes of fixed widths, so
-that a slow moment of the machine strikes all of them.
+that a slow moment of the machine strikes all of them. A median is that of one turn over the rounds: such a moment
+strikes few turns, but hardly any round of many turns is without one.
 """
 
 from __future__ import annotations
@@ -84,14 +85,15 @@ def measure(
             shapes = shapes_of(contenders.values(), size)
             passes = {shape: one_pass(model, shape, context, capacity, execution, in_step) for shape in shapes}
             rounds = [_round(batches, runs, contenders, begin, passes, watch, bar.update) for _ in range(repeats)]
-            cost = {shape: median(one.passes[shape] for one in rounds) for shape in shapes}
-            beginning = median(one.beginning for one in rounds)
+            cost = {shape: mean(_medians([one.passes[shape] for one in rounds])) for shape in shapes}
+            beginning = sum(_medians([one.beginning for one in rounds]))
             timed = {
                 name: Timed(
                     counts[name],
-                    [one.seconds[name] for one in rounds],
+                    [sum(one.seconds[name]) for one in rounds],
+                    sum(_medians([one.seconds[name] for one in rounds])),
                     beginning,
-                    median(one.shares[name] for one in rounds) if name in contenders else None,
+                    _share(rounds, name) if name in contenders else None,
                 )
                 for name in runs
             }
@@ -134,12 +136,27 @@ def _warm_up(run: Run, batches: Sequence[list[Sequence[int]]], done: Callable[[]
 
 @dataclass(frozen=True)
 class _Round:
-    """Seconds of all batches for each contender and for their beginnings, of one pass, and shares outside the model."""
+    """Seconds of each batch: of contenders, of beginnings, and of those watched, in all and outside the model.
 
-    seconds: dict[str, float]
-    beginning: float
-    shares: dict[str, float]
-    passes: dict[Shape, float]
+    passes: seconds of one pass, behind each turn.
+    """
+
+    seconds: dict[str, list[float]]
+    beginning: list[float]
+    watched: dict[str, list[float]]
+    outside: dict[str, list[float]]
+    passes: dict[Shape, list[float]]
+
+
+def _medians(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """Over the rounds, of each turn."""
+    return [median(of_turn) for of_turn in zip(*rounds, strict=True)]
+
+
+def _share(rounds: Sequence[_Round], name: str) -> float:
+    """Of the time of a contender, what is spent outside the model."""
+    outside = _medians([one.outside[name] for one in rounds])
+    return sum(outside) / sum(_medians([one.watched[name] for one in rounds]))
 
 
 def _round(
@@ -152,28 +169,30 @@ def _round(
     done: Callable[[], object],
 ) -> _Round:
     """Everything once with each batch; ``watched`` are those whose share outside the model is asked for."""
-    beginning = 0.0
-    seconds = dict.fromkeys(runs, 0.0)
-    outside, seen = dict.fromkeys(watched, 0.0), dict.fromkeys(watched, 0.0)
-    times: dict[Shape, list[float]] = {shape: [] for shape in passes}
+    times = _Round(
+        {name: [] for name in runs},
+        [],
+        {name: [] for name in watched},
+        {name: [] for name in watched},
+        {shape: [] for shape in passes},
+    )
     for batch in batches:
-        beginning += watch.seconds(partial(begin, batch))
+        times.beginning.append(watch.seconds(partial(begin, batch)))
         for name, run in runs.items():
             of_batch = partial(run, batch)
-            if name in outside:
-                apart, whole = watch.outside_model(of_batch)
-                outside[name] += apart
-                seen[name] += whole
-                seconds[name] += watch.seconds(of_batch) if watch.disturbs else whole
+            if name in watched:
+                outside, whole = watch.outside_model(of_batch)
+                times.outside[name].append(outside)
+                times.watched[name].append(whole)
+                times.seconds[name].append(watch.seconds(of_batch) if watch.disturbs else whole)
             else:
-                seconds[name] += watch.seconds(of_batch)
+                times.seconds[name].append(watch.seconds(of_batch))
             with torch.inference_mode():
                 for shape, once in passes.items():
                     _burst(once, watch)  # in which a pass still finds the caches full of something else
-                    times[shape] += _burst(once, watch)
+                    times.passes[shape].append(mean(_burst(once, watch)))
             done()
-    shares = {name: outside[name] / seen[name] for name in outside}
-    return _Round(seconds, beginning, shares, {shape: mean(values) for shape, values in times.items()})
+    return times
 
 
 def _burst(once: Callable[[], object], watch: Stopwatch) -> list[float]:

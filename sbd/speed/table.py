@@ -7,7 +7,6 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -31,14 +30,11 @@ class Timed:
     counts: Counts
     rounds: Sequence[float]
     """Seconds of each."""
+    seconds: float
+    """Of a round whose every batch takes its median."""
     beginning: float
     """Of them, what checks, memory and prefill took: the time of one autoregressive token of each prompt."""
     share_outside_model: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """The median of the rounds."""
-        return median(self.rounds)
 
     @property
     def decoding(self) -> float:
@@ -77,7 +73,7 @@ def row(
     """The row of a contender at one batch size; ``decoder`` is None for what is not ours, ``times`` are seconds.
 
     ``gain_measured`` is what a user has of it, ``gain_decoding`` the same behind the prefill, which the equation is
-    about. ``spread`` is what the slowest round took longer than the fastest, over the median. Times of passes are in
+    about. ``spread`` is what the slowest round took longer than the fastest, over ``seconds``. Times of passes are in
     milliseconds, and what does not apply is empty.
     """
     k, counts = 1 if decoder is None else block_of(decoder), timed.counts
