@@ -63,6 +63,7 @@ def check(
     if not isinstance(decoder, Decoder):
         names = "Autoregressive(), SetBlock(), LongestPrefix() or SelfSpeculative()"
         raise UserError(f"decoder must be {names}, not {decoder!r}")
+    _check_model(model)
     max_new_tokens = _count("max_new_tokens", max_new_tokens)
     num_samples = _count("num_samples", num_samples)
     if cache_length is not None:
@@ -263,12 +264,36 @@ def stop_test(
     return of_a_row
 
 
+def _check_model(model: PreTrainedModel) -> None:
+    """Whether the engine can run it: its layers apart from its LM head, whose logits are the last word."""
+    config = getattr(model, "config", None)
+    if not (hasattr(model, "model") and hasattr(model, "lm_head") and hasattr(config, "num_key_value_heads")):
+        raise UserError(
+            f"{type(model).__name__} cannot be decoded: it must be a causal language model laid out as Llama is, with "
+            "its layers in .model and its head in .lm_head; load one with AutoModelForCausalLM"
+        )
+    for name, plain in (("final_logit_softcapping", None), ("logits_scaling", 1), ("logit_scale", 1)):
+        value = getattr(config, name, plain)
+        if value != plain:
+            raise UserError(
+                f"{type(model).__name__} cannot be decoded: its logits go through {name} ({value}), which is not done"
+            )
+
+
 def _check_length(model: PreTrainedModel, prompt: int, new: int, margin: int, cache_length: int | None) -> None:
     most = getattr(model.config, "max_position_embeddings", None)
     if most is not None and prompt + new > most:
         raise UserError(
             f"a prompt of {prompt} and {new} new tokens exceed the {most} positions of the model; "
             f"shorten the prompt or ask for at most {max(0, most - prompt)} tokens"
+        )
+    # Passes say which slots are seen by masks that know of no window.
+    window, kinds = getattr(model.config, "sliding_window", None), getattr(model.config, "layer_types", None)
+    slides = kinds is None or any("sliding" in kind for kind in kinds)
+    if window is not None and slides and prompt + new + margin > window:
+        raise UserError(
+            f"a prompt of {prompt}, {new} new tokens and {margin} slots of work exceed the sliding window of {window}, "
+            "which decoding does not know; shorten the prompt or ask for fewer tokens"
         )
     if cache_length is not None and prompt + new + margin > cache_length:
         raise UserError(

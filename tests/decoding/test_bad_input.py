@@ -1,10 +1,12 @@
 """What cannot be decoded is refused in one line, before any pass where that is possible."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from sbd.decoding import Autoregressive, LongestPrefix, SelfSpeculative, SetBlock, generate
 from sbd.errors import UserError
@@ -311,3 +313,33 @@ def test_a_model_trained_for_something_else_is_warned_of(recwarn):
     model.config.sbd_objective = "ntp"
     generate(model, prompts([5]), Autoregressive(), max_new_tokens=2)
     assert not recwarn
+
+
+@pytest.mark.parametrize("decoder", [Autoregressive(), SetBlock(4), LongestPrefix(4), SelfSpeculative(4)])
+def test_a_model_that_the_engine_would_decode_wrongly_is_one_line(decoder):
+    def refused(model: Any, words):
+        with pytest.raises(UserError, match=words) as raised:
+            generate(model, prompts([5, 6]), decoder, max_new_tokens=8)
+        assert "\n" not in str(raised.value)
+
+    refused(tiny_model().model, "LlamaModel cannot be decoded.*AutoModelForCausalLM")
+    refused(
+        GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=8, n_layer=1, n_head=1)), "GPT2LMHeadModel cannot be decoded"
+    )
+    refused("a path", "str cannot be decoded")
+    for name in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
+        model = tiny_model()
+        setattr(model.config, name, 30.0)
+        refused(model, f"{name} \\(30.0\\)")
+        setattr(model.config, name, None if name == "final_logit_softcapping" else 1.0)
+        assert generate(model, prompts([5, 6]), decoder, max_new_tokens=8).tokens
+    texts = []
+    for window in (12, 64, None):
+        shape = {key: value for key, value in tiny_model().config.to_dict().items() if key != "model_type"}
+        model = MistralForCausalLM(MistralConfig(**{**shape, "sliding_window": window})).eval()
+        model.load_state_dict(tiny_model().state_dict())
+        if window == 12:
+            refused(model, "sliding window of 12")
+        else:
+            texts.append(generate(model, prompts([5, 6]), decoder, max_new_tokens=8).tokens)
+    assert texts[0] == texts[1]  # all of it is seen
