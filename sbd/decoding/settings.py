@@ -61,7 +61,7 @@ class SetBlock:
             object.__setattr__(self, "block_size", (low, high))
         else:
             object.__setattr__(self, "block_size", _block_size("SetBlock", self.block_size))
-        if not callable(self.sampler):
+        if not callable(self.sampler) or isinstance(self.sampler, type):
             raise UserError(f"sampler of SetBlock must be callable, like EntropyBound(gamma=0.1), not {self.sampler!r}")
         _check_choice("SetBlock", "first_token", self.first_token, ("masked", "next_token"))
         _check_choice("SetBlock", "commit", self.commit, ("fused", "separate"))

@@ -155,6 +155,7 @@ def test_a_sampler_is_tried_on_what_a_pass_would_give_it():
         lambda: SetBlock((1, 2, 3)),  # type: ignore[arg-type]
         lambda: SetBlock(4.0),  # type: ignore[arg-type]
         lambda: SetBlock(4, "eb"),  # type: ignore[arg-type]
+        lambda: SetBlock(4, EntropyBound),  # type: ignore[arg-type]
         lambda: SetBlock(4, first_token="free"),  # type: ignore[arg-type]
         lambda: SetBlock(4, commit="never"),  # type: ignore[arg-type]
         lambda: LongestPrefix(0),
